@@ -42,7 +42,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "agent": "terminalbench.trainer.evolvers.agent:AgentEvolver",
     },
     "executors": {
-        "local": "terminalbench.runner.executors.local:LocalExecutor",
+        "local": "terminalbench.runner.executors.local:here",
         "ray": "terminalbench.runner.executors.ray_executor:RayExecutor",
     },
     "environments": {

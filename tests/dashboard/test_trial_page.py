@@ -3,7 +3,9 @@
 import json
 import os
 import re
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -212,6 +214,21 @@ def test_a_trajectory_that_nobody_reads_is_let_go(monkeypatch: pytest.MonkeyPatc
         kept.get(key, lambda key=key: key, 10)
     kept.forget(before=1.5)
     assert (kept.holds("one"), kept.holds("two")) == (True, False)
+
+
+def test_what_was_made_later_and_is_kept_no_longer_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terminalbench.dashboard.site.threading.Timer", lambda _sec, work: mock.Mock(start=work))
+    asked, made = Site(tmp_path), list[int]()
+
+    def ask() -> int | None:
+        return asked.made_later("study/0", "key", lambda: made.append(1) or len(made), None)
+
+    assert [ask(), ask(), ask()] == [None, 1, 1]
+    for number in range(100):
+        asked.kept(number, lambda: 0)
+    assert [ask(), ask()] == [None, 2]
 
 
 def test_why_it_failed_and_what_to_try_is_said_in_words(root: Root) -> None:

@@ -28,7 +28,7 @@ from terminalbench.overnight.decisions import NightTimeouts
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration import drawn_tasks, load_base, write_iteration
 from terminalbench.overnight.loop import NightEnd
-from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, NightEventKind, Role
+from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, NightEventKind, Role, WorkEnd
 from terminalbench.overnight.supervisor import NightSupervisor
 
 
@@ -144,6 +144,11 @@ def test_the_same_command_goes_on_with_a_night_and_its_until_is_the_one_of_the_b
     assert late.over
     assert NightEnd(late.folder, late.config, late.state, complete=True).exit_code == 0
     assert (longer.over, longer.config.until) == (False, "2026-11-18T09:00:00+00:00")
+    measured = IterationWork(1, Role.ITERATION, 1, IterationStatus.DONE, end=WorkEnd(0, 2, 2))
+    for end, code in ((WorkEnd(2, closed=True), 0), (WorkEnd(2, closed=True, changed=True), 3)):
+        work = [measured, IterationWork(2, Role.ITERATION, 2, IterationStatus.GIVEN_UP, end=end)]
+        state = msgspec.structs.replace(late.state, work=work)
+        assert NightEnd(late.folder, late.config, state).exit_code == code
 
 
 def test_a_worker_that_never_beats_is_started_again_later_each_time_and_given_up_at_last(root: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from support.pace import seconds
 from terminalbench.runner.deaths import log_tail
 from terminalbench.runner.executors.base import JobRun
-from terminalbench.runner.executors.local import LocalExecutor, tied
+from terminalbench.runner.executors.local import here, tied
 from terminalbench.secrets.values import NONE
 
 
@@ -26,7 +26,7 @@ def test_harbor_hears_an_interrupt_though_we_were_started_in_the_background() ->
 
 def test_jobs_on_this_machine_are_told_that_the_check_has_started_a_sandbox(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", "import os; print(os.environ['TBENCH_SANDBOX_CHECKED'], os.environ['OWN'])"]
-    job, executor = JobRun("job", "profile", argv, {"OWN": "kept"}, tmp_path / "job", tmp_path / "log"), LocalExecutor()
+    job, executor = JobRun("job", "profile", argv, {"OWN": "kept"}, tmp_path / "job", tmp_path / "log"), here()
     worker = executor.start(job)
     while executor.poll(worker) is None:
         time.sleep(0.01)

@@ -251,6 +251,31 @@ def test_a_pin_that_was_changed_is_refused_by_name_and_made_again_when_it_is_rem
     assert ensure(night(project)) == made
 
 
+def test_what_git_itself_or_python_makes_different_in_a_pin_is_no_change(project: Project) -> None:
+    """Line endings that were declared later differ in a new checkout, not in the user's; bytecode is written anew."""
+    (project.root / "build.bat").write_bytes(b"echo\r\n")
+    os.utime(project.root / "build.bat", (1e9, 1e9))  # git trusts what it noted of it
+    project.write("__pycache__/x.pyc", "tracked")
+    commit(project.root)
+    project.write(".gitattributes", "*.bat text eol=crlf\n")
+    commit(project.root)
+    made = pin(project.root, night(project))
+    (Path(made.root) / "__pycache__/x.pyc").write_text("of another time")
+    assert ensure(night(project)) == made
+    shutil.rmtree(made.folder)
+    assert ensure(night(project)) == made
+    (Path(made.root) / "build.bat").write_bytes(b"echo else\r\n")
+    with pytest.raises(UserError, match=r"was changed: build.bat \("):
+        ensure(night(project))
+
+
+def test_a_commit_in_a_pin_is_a_change(project: Project) -> None:
+    made = pin(project.root, night(project))
+    git(Path(made.root), "commit", "-q", "--allow-empty", "-m", "of an agent")
+    with pytest.raises(UserError, match="was changed: the commit that is checked out"):
+        ensure(night(project))
+
+
 def test_a_commit_that_is_gone_is_refused_by_name(project: Project) -> None:
     made = pin(project.root, night(project))
     shutil.rmtree(made.folder)

@@ -1,6 +1,7 @@
 """From the agent to the verifier: nothing that the agent started runs, the system is the image's, the work is there."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from sandbox.driving import Box, Driver, Raised
 from sandbox.test_first_process import PROGRAM, put
+from terminalbench.sandbox.engine import tidy
 from terminalbench.sandbox.system import system_folders
 
 IMAGE = {"Dockerfile": "FROM debian:12\nENV PATH=/opt/venv/bin:/usr/bin:/bin\nWORKDIR /app\n"
@@ -137,6 +139,26 @@ def test_the_tests_folders_are_new_whatever_the_agent_made_of_them(box: Box) -> 
         ]  # fmt: skip
         box.call("hand_to_agent")
     assert box.out("ls -A /app").split() == ["c", "e", "i", "k", "reward.txt"]
+
+
+def test_a_link_that_cannot_be_judged_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python 3.12 raises where `/proc/self` leads nowhere."""
+    work, tests, known = tmp_path / "work", tmp_path / "tests", os.path.realpath
+    (work / "below").mkdir(parents=True)
+    for number in range(20):
+        (work / f"{number}").symlink_to("/proc/self/fd/5")
+    (work / "a").symlink_to(tests / "expected")
+    (work / "below" / "b").symlink_to(tests)
+
+    def real(path: str) -> str:
+        if path.startswith("/proc/"):
+            raise FileNotFoundError(path)
+        return known(path)
+
+    monkeypatch.setattr(os.path, "realpath", real)
+    found = tidy._links_into((str(tests),), str(work), work.stat().st_dev)
+    assert {str(work / "a"), str(work / "below" / "b")} <= set(found)
+    assert len(found) == 22, "what cannot be judged counts"
 
 
 def test_the_reward_found_before_the_tests_is_told(box: Box) -> None:

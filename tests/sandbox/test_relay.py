@@ -13,13 +13,16 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from harbor.models.task.config import NetworkPolicy
 
+from terminalbench.sandbox.engine import net
 from terminalbench.sandbox.network import upstream
 from terminalbench.sandbox.network.addresses import AddressPlace, literal, place_of
 from terminalbench.sandbox.network.egress import MOST_LINES, EgressLog
 from terminalbench.sandbox.network.egress_proxy import ProxiedSandbox
 from terminalbench.sandbox.network.policy import CLOSED, OPEN, ConnectionRefusal, EgressPolicy, canonical
 from terminalbench.sandbox.network.proxy_protocols import proxy_request, question
+from terminalbench.sandbox.network.trial import TrialNetwork
 from terminalbench.sandbox.network.tunnel import Hello
 from terminalbench.sandbox.network.upstream import Proxies, RefusedError, Upstream
 
@@ -341,3 +344,18 @@ def test_the_log_has_an_end(tmp_path: Path) -> None:
 
 def test_literal_of_a_name_is_none() -> None:
     assert [literal(text) for text in ("pypi.org", "1.2.3.4.5", "0x", "")] == [None] * 4
+
+
+def test_only_an_address_of_the_loopback_is_shown_inside_at_the_same_place(tmp_path: Path) -> None:
+    """A name may look like one; inside, files of the sandbox would say where it leads."""
+    urls = [
+        "http://127.0.0.1.nip.io:8080",
+        "http://127.1:81/v1",
+        "http://localhost:82",
+        "http://[::1]:83",
+        "http://10.0.0.1",
+    ]
+    forwards = TrialNetwork({"model": urls}, tmp_path, [NetworkPolicy()])._forwards()
+    assert sorted(forwards) == [("127.0.0.1", "127.0.0.1", 81), ("127.0.0.1", "localhost", 82), ("::1", "::1", 83)]
+    with pytest.raises(OSError, match="illegal IP address"):
+        net._bound(socket.SOCK_STREAM, "localhost", 0)

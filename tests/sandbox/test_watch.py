@@ -37,7 +37,8 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> Kills:
 
 def test_a_full_disk_ends_what_fills_it_and_not_what_cleans_up(tmp_path: Path, kills: Kills) -> None:
     limits = GroupLimits(memory_bytes=0, scratch_bytes=10 * MEGABYTE, processes=100, cpus=None)
-    watching = SandboxWatch(-1, None, ControlGroup(), limits, [str(tmp_path)])
+    with_all = list[int]()
+    watching = SandboxWatch(-1, None, ControlGroup(), limits, [str(tmp_path)], lambda: with_all.append(1))
 
     def ended_with(size_mb: int) -> int:
         (tmp_path / "fill").write_bytes(os.urandom(size_mb * MEGABYTE))
@@ -58,6 +59,7 @@ def test_a_full_disk_ends_what_fills_it_and_not_what_cleans_up(tmp_path: Path, k
     assert ended_with(40) == 1, "what was removed may not be filled again"
     assert set(kills) == {"kill_all"}
     assert watching.counts()["disk"] == 5
+    assert len(with_all) == 5, "what transfers is no process of the sandbox, and ends with them"
 
 
 def test_growth_until_the_kill_does_not_count_against_who_comes_after(tmp_path: Path, kills: Kills) -> None:

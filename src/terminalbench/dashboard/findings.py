@@ -108,10 +108,12 @@ def trial_findings(site: Site, ask: PageRequest, row: TrialRow, files: list[Tria
     from terminalbench.analytics.findings.trial_files import TrialFiles
 
     batch, names = ask.batch, [loaded.name for loaded in _analyzers()]
-    found = FindingsCache(site.index, batch).read(row.job, row.name, names)
+    cache = FindingsCache(site.index, batch)
+    found = cache.read(row.job, row.name, names)
     known = {finding.analyzer for finding in found}
     found += [f for f in site.findings(batch).get(row.key, []) if f.analyzer not in known]
-    missing = [name for name in names if name not in {finding.analyzer for finding in found}]
+    known |= {*(finding.analyzer for finding in found), *cache.kept(row.job, row.name)}  # some have nothing to say
+    missing = [name for name in names if name not in known]
     if not missing or row.trial is None or any(file.odd for file in files):
         return TrialFindings(found)
     key = ("found", batch, row.job, row.name, row.trial.finished_at)

@@ -228,6 +228,8 @@ class Site:
 
         def work() -> None:
             self._views.get(key, make)
+            with self._lock:
+                self._asked.discard(("later", key))  # it may be made once more when it is kept no longer
             self.analyses[batch] = self.analyses.get(batch, 0) + 1
 
         if self.first_time(("later", key)):
@@ -261,8 +263,11 @@ class Site:
         """A trial's folder."""
         return self.root.joinpath(*self.trial_names(batch, row))
 
-    def trajectory(self, names: tuple[str, ...]) -> Trajectory:
-        """A trajectory below the results root, or the log of an agent that runs. Raises UnreadableTrajectory."""
+    def trajectory(self, names: tuple[str, ...], *, live: bool = False) -> Trajectory:
+        """A trajectory below the results root, or the log of an agent that runs. Raises UnreadableTrajectory.
+
+        A `live` one is read as a whole: it may be written anew while its steps are asked for.
+        """
         try:
             opened = open_below(self.root, names)
         except NotFound as error:
@@ -273,7 +278,7 @@ class Site:
                 raise UnreadableTrajectory(f"it is larger than {TRAJECTORY_LIMIT >> 20} MB")
 
             def read() -> Trajectory:
-                found = open_long(stream, self.secrets.conceal_bytes) if names[-1] not in PRINTED else None
+                found = None if live or names[-1] in PRINTED else open_long(stream, self.secrets.conceal_bytes)
                 stream.seek(0)
                 return found or log_trajectory(names[-1], self.secrets.conceal_bytes(stream.read()))
 
@@ -286,7 +291,7 @@ class Site:
         no_model = plan is not None and profile in plan.without_model()
         for file in LIVE_FILES:
             with suppress(UnreadableTrajectory):
-                found = self.trajectory((*folder.relative_to(self.root).parts, *file.split("/")))
+                found = self.trajectory((*folder.relative_to(self.root).parts, *file.split("/")), live=True)
                 return spent_so_far(found, folder).words(no_model=no_model)
         return None
 

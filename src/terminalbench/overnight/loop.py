@@ -86,7 +86,7 @@ class NightEnd:
         if not any(one.end is not None and one.end.measured for one in work):
             return EXIT_FAILURE
         if self.config.iterations is None:
-            work = [one for one in work if one.end is None or not one.end.closed]
+            work = [one for one in work if one.end is None or not one.end.closed or one.end.changed]
             done = all(
                 one.status is not IterationStatus.GIVEN_UP and one.status is not IterationStatus.INCOMPLETE
                 for one in work

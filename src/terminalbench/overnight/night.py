@@ -218,7 +218,7 @@ class WorkEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `errors` are those that ended by the bench's fault and may be tried again; `cut_off` those that did not run for a
     reason that may pass by itself (a full disk, a signal). `closed`: nothing may start any more, by the gate or
-    because a model or the pinned code has changed.
+    because a model or the pinned code has changed (`changed`: then what was asked for was not measured).
     """
 
     code: int
@@ -230,6 +230,7 @@ class WorkEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_usd: float | None = None
     closed: bool = False
     said: str | None = None
+    changed: bool = False
 
 
 class Death(msgspec.Struct, frozen=True):

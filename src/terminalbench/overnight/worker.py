@@ -130,7 +130,7 @@ def work(assigned: WorkerAssignment) -> WorkEnd:
     try:
         end = _changed_code(config) or _changed_model(config) or _ended(_run(assigned, config, heart))
         if not end.closed and (changed := _changed_code(config)) is not None:
-            end = msgspec.structs.replace(end, closed=True, said=changed.said)
+            end = msgspec.structs.replace(end, closed=True, said=changed.said, changed=True)
     except KeyboardInterrupt:
         end = WorkEnd(EXIT_INTERRUPTED)
     except TbenchError as error:
@@ -152,7 +152,7 @@ def _changed_code(config: NightConfig) -> WorkEnd | None:
     try:
         refuse_changed(Path(config.code.folder))
     except UserError as error:
-        return WorkEnd(error.exit_code, closed=True, said=printable(error.what))
+        return WorkEnd(error.exit_code, closed=True, said=printable(error.what), changed=True)
     return None
 
 
@@ -166,7 +166,7 @@ def _changed_model(config: NightConfig) -> WorkEnd | None:
             check_again(parse_model(model.spec), model.facts)
         except UserError as error:
             print(error, file=sys.stderr)
-            return WorkEnd(error.exit_code, closed=True, said=printable(error.what))
+            return WorkEnd(error.exit_code, closed=True, said=printable(error.what), changed=True)
     return None
 
 

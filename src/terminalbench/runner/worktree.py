@@ -18,6 +18,7 @@ import re
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -25,7 +26,7 @@ from typing import Literal
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.profiles import is_source
+from terminalbench.experiments.profiles import is_passing, is_source
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.files import read_plain
 from terminalbench.json_files import read_json, write_json
@@ -56,6 +57,7 @@ from terminalbench.text.numbers import some
 
 _POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n")
 _POINTER_BYTES = 1024
+_CAP_SYS_CHROOT = 18
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,8 @@ def make_read_only(into: Path) -> bool:
     if not kernel.is_privileged():
         return False
     try:
+        if not kernel.effective_capabilities() >> _CAP_SYS_CHROOT & 1 or not Path("/proc/1/root").samefile("/"):
+            return False  # what is forked for this process could not join its mounts, or would leave its root
         os.unshare(os.CLONE_NEWNS)
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
         kernel.bind_read_only(str(into))
@@ -409,6 +413,10 @@ def _settled(record: PinRecord, into: Path) -> PinRecord:
         filled = fill(into, Path(record.top))
         record = msgspec.structs.replace(record, lfs=tuple(filled.files))
         files |= {name: digest_of(into / name) or "" for name in filled.files}
+        with suppress(GitError):  # whoever compares the pin says it
+            known = {*files, *record.deleted, *record.linked, *record.inside}
+            born = (name for name in differences(into, lambda _untracked: True).changed if name not in known)
+            files |= {name: digest for name in born if (digest := digest_of(into / name))}  # by line endings or filters
         notes += [
             f"{name} is a Git LFS pointer without its content (run git lfs pull)" for name in filled.pointers[:_SHOWN]
         ]
@@ -433,8 +441,10 @@ def _leading_out(into: Path, linked: Iterable[str]) -> Iterator[str]:
 
 
 def _changed(record: PinRecord, into: Path) -> Iterator[str]:
-    """Return what was pinned and is not as it was. New files are no change: agents may leave some beside their code."""
-    yield from (name for name, digest in record.files.items() if digest_of(into / name) != digest)
+    """Return what was pinned and is not as it was. New files are no change: agents may leave some beside their code;
+    nor is bytecode, which Python writes anew."""
+    kept = ((name, digest) for name, digest in record.files.items() if not _changes_by_itself(name))
+    yield from (name for name, digest in kept if digest_of(into / name) != digest)
     if record.pin.kind != "worktree":
         return
     known = {*record.files, *record.deleted, *record.linked, *record.inside}
@@ -443,4 +453,10 @@ def _changed(record: PinRecord, into: Path) -> Iterator[str]:
     except GitError as error:
         what = f"the repository of the pinned code cannot be read: {error.what}"
         raise UserError(what, where=str(into), hint=f"put {record.top} back") from error
-    yield from (name for name in tracked if name not in known)
+    yield from (name for name in tracked if name not in known and not _changes_by_itself(name))
+    if head_of(into) != record.pin.commit:
+        yield "the commit that is checked out"
+
+
+def _changes_by_itself(name: str) -> bool:
+    return any(is_passing(part) for part in name.split("/"))

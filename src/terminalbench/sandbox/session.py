@@ -264,7 +264,7 @@ class Sandbox:
         carriers, carrier, answer = self._carriers, None, None
         request = {"op": "transfer", **message}
         try:
-            if carriers:
+            if carriers and message["kind"] != "prepare":  # its links are judged by a process with a number inside
                 carrier = carriers.pop()  # nobody else's meanwhile
                 try:
                     reply = helper.send_request(carrier, request, (self._pidfd, theirs))
@@ -288,6 +288,8 @@ class Sandbox:
                 problem = error
             if isinstance(problem, SandboxError):  # ours to refuse, and the sandbox's side only saw us leave
                 raise problem
+            if carrier is not None and answer is None:
+                raise SandboxError("the transfer was killed inside the sandbox")
             told = helper.checked(answer)
             if problem is not None:
                 raise problem

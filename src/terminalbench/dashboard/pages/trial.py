@@ -68,7 +68,7 @@ def documents(site: Site, batch: str, row: TrialRow) -> list[TrajectoryDocument]
         if found and not paths:
             break
         try:
-            trajectory = site.trajectory((*job, *path.split("/")))
+            trajectory = site.trajectory((*job, *path.split("/")), live=row.trial is None)
         except UnreadableTrajectory as error:
             if paths:
                 found.append(TrajectoryDocument(path, None, str(error)))

@@ -290,9 +290,9 @@ def _become(asked: ForkRequest, descriptors: list[int], asker: int, parent: int)
 
 
 def _join_mounts(asker: int) -> None:
-    """Have the mounts of the process that asked, which may have made some of its own."""
+    """Have the mounts of the process that asked, which may have made some of its own; as far as the kernel lets us."""
     theirs, own = Path(f"/proc/{asker}/ns/mnt"), Path("/proc/self/ns/mnt")
-    with contextlib.suppress(FileNotFoundError), theirs.open("rb") as file:  # else it has ended: so will this process
+    with contextlib.suppress(OSError), theirs.open("rb") as file:  # where it has ended, so will this process
         if not theirs.samefile(own):
             os.setns(file.fileno(), os.CLONE_NEWNS)
 

@@ -67,7 +67,7 @@ def ask(module: str, question: Any, answer: Any, env: Mapping[str, str], timeout
 class LocalExecutor:
     """Runs jobs on this machine. A recorded pid counts only with the start time that was recorded with it."""
 
-    def __init__(self, *, checked: bool = True) -> None:
+    def __init__(self, *, checked: bool = False) -> None:
         """`checked`: the run has tried on this very machine whether a sandbox starts."""
         self._more = {CHECKED: "1"} if checked else {}
         self._children: dict[int, subprocess.Popen[bytes] | ForkedProcess] = {}
@@ -122,6 +122,11 @@ class LocalExecutor:
         except OSError:
             return None
         return int(status.split("\nUid:", 1)[1].split()[0])
+
+
+def here() -> LocalExecutor:
+    """The executor of a run on this machine, which checks before its first job that a sandbox starts."""
+    return LocalExecutor(checked=True)
 
 
 def _folder_is_there() -> bool:

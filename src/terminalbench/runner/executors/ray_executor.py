@@ -161,7 +161,7 @@ class RayExecutor:
     afterlife_sec = LEASE_SEC + death_signal.ORPHAN_SEC + 2 * death_signal.LEFT_SEC
 
     def __init__(self) -> None:
-        self._local = LocalExecutor(checked=False)
+        self._local = LocalExecutor()
         self._bridge: ClusterBridge | None = None
         self._settings = RunTable(executor="ray")
         self._logs: dict[str, Path] = {}

@@ -25,7 +25,7 @@ class NodeJob:
     """An actor with one job. Harbor is a child of its process, and ends with it."""
 
     def __init__(self) -> None:
-        self._local = LocalExecutor(checked=False)
+        self._local = LocalExecutor()
         self._stop: threading.Event = threading.Event()
         self._now = False
         self._place: JobScratch | None = None

@@ -52,13 +52,13 @@ class ControlGroup:
         """Return how many times a fork was refused."""
         return self._number("pids", "pids.events", b"max") or 0
 
-    def processes(self) -> int | None:
-        """Return how many processes and threads are in the group; None where they are not counted."""
+    def members(self) -> set[int] | None:
+        """Return the processes in the group; None where they are not counted."""
         if "pids" not in self.folders:
             return None
         try:
-            with open(f"{self.folders['pids']}/pids.current", "rb") as stream:
-                return int(stream.read())
+            with open(f"{self.folders['pids']}/cgroup.procs", "rb") as stream:
+                return {int(line) for line in stream}
         except (OSError, ValueError):
             return None
 

@@ -33,6 +33,10 @@ class Porter(NamedTuple):
     pid: int
     door: socket.socket
 
+    def kill(self) -> None:
+        """Kill it; its parent still has to wait for it."""
+        os.kill(self.pid, signal.SIGKILL)
+
     def alive(self) -> bool:
         """Return whether it still runs; only its parent can tell."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None

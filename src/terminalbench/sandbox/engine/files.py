@@ -14,7 +14,6 @@ import glob
 import itertools
 import json
 import os
-import resource
 import socket
 import stat
 import tarfile
@@ -30,6 +29,7 @@ _LONGEST_NAME = 512
 _DEEPEST = 100
 _LONGEST_PATH = 2000
 _MOST_NAMES = 200_000
+_LEAST_MEMORY = 1 << 28  # what this process was forked with counts
 
 
 def transfer(request: dict[str, Any], reply: socket.socket, streams: list[int], sandbox: dict[str, Any]) -> None:
@@ -49,13 +49,12 @@ def transfer(request: dict[str, Any], reply: socket.socket, streams: list[int], 
 def carry(door: socket.socket, sandbox: dict[str, Any]) -> None:
     """Do the transfers that come by the door, one after the other. The kernel ends a process whose caller lets go.
 
-    It is in no process namespace of the sandbox, so that nothing there sees it, stops it, or measures its memory: where
-    that is not the group's, it has the limit of the sandbox for itself.
+    It is in no process namespace of the sandbox, so that nothing there sees it, stops it, or measures its memory: it
+    has the limit of the sandbox for itself. Whoever ends all for a limit ends it too (`guardian`).
     """
     os.setsid()
-    inside.limit(sandbox)
-    if sandbox["memory_by_process"]:
-        resource.setrlimit(resource.RLIMIT_DATA, (sandbox["memory_bytes"],) * 2)
+    most = max(sandbox["memory_bytes"], _LEAST_MEMORY)
+    inside.limit({**sandbox, "rlimits": {**sandbox["rlimits"], "RLIMIT_DATA": most}})
     gc.enable()  # the helper's other children end before it matters
     usable = True
     while usable and (descriptors := wire.take(door, 16)[1]):
@@ -69,7 +68,7 @@ def carry(door: socket.socket, sandbox: dict[str, Any]) -> None:
             request = wire.unpack_request(payload)
             answer = _OPERATIONS[request["kind"]](request, stream)
         except BaseException as error:  # noqa: BLE001 - told to the caller, who raises
-            answer, usable = {"error": f"{error}"}, isinstance(error, OSError)
+            answer, usable = {"error": f"{error}" or type(error).__name__}, isinstance(error, OSError)
             if not usable:
                 door.close()  # before it is answered: the next one goes elsewhere
         fcntl.fcntl(reply, fcntl.F_SETFL, 0)

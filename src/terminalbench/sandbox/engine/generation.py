@@ -75,6 +75,7 @@ def start(request: dict[str, Any], view: str) -> Generation:
         with contextlib.suppress(ProcessLookupError):  # it has ended by now, and says why
             pidfd = os.pidfd_open(pid)
         if pidfd is None or not _is_in_place(pid, pidfd):
+            os.kill(child, signal.SIGKILL)  # it does not see its child end, and holds what that has complained by
             raise OSError(_complaint(ours))
         return Generation(child, pidfd, hold_write)
     except BaseException:

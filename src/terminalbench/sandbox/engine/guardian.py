@@ -101,7 +101,7 @@ class _GuardedSandbox:
         self._request, self._group, self._limits, self._handles = request, group, limits, handles
         self._sandbox, self._program = sandbox, program
         disk = [*request["measure"], *([f"{request['run_dir']}/s"] if sandbox["scratch"] == "disk" else [])]
-        self._watch = SandboxWatch(-1, None, group, limits, disk)  # follows the first generation
+        self._watch = SandboxWatch(-1, None, group, limits, disk, self._end_carrier)  # follows the first generation
         self.generation: Generation | None = None
         self.counts_sockets = True
         self.filters = sys.maxsize
@@ -144,6 +144,11 @@ class _GuardedSandbox:
             ended = self._porters.pop()
             ended.door.close()
             generation.end(ended.pid)
+
+    def _end_carrier(self) -> None:
+        """End what transfers with all else, at a limit: it is outside the process namespace. The porter serves on."""
+        for carrier in self._porters[1:]:
+            carrier.kill()
 
     def _open_way(self, pidfd: int) -> tuple[str, list[int]]:
         """The way out of a new generation, and the relay's sockets; pasta is started where the phase allows it."""
@@ -222,7 +227,8 @@ class _GuardedSandbox:
     def _is_idle(self) -> bool:
         """Return whether it is known that nothing runs inside: then the porters are alone in the group that all are
         born in."""
-        return all(one.alive() for one in self._porters) and self._group.processes() == len(self._porters) > 0
+        porters = {one.pid for one in self._porters}
+        return all(one.alive() for one in self._porters) and bool(porters) and self._group.members() == porters
 
     def _switch(self, *, open: bool) -> None:
         """Have pasta run or not run, as the phase that begins allows."""

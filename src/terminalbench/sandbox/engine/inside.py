@@ -47,6 +47,7 @@ def enter(pidfd: int, *, network: bool) -> None:
 
 def ignore_signals() -> None:
     """Ignore these and no others, whatever this process was started with: all that come from it know which they are."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals():
         if number not in _IGNORED and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)

@@ -79,7 +79,9 @@ def _done(redirect: Callable[..., None], *more: bytes) -> bool:
 
 
 def _bound(kind: int, address: str, port: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    socket.inet_pton(family, address)  # a name is an error: files of the sandbox would say where it leads
+    made = socket.socket(family, kind)
     if kind == socket.SOCK_STREAM:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.bind((address, port))

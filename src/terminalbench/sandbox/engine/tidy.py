@@ -95,7 +95,11 @@ def _links_into(folders: tuple[str, ...], top: str, device: int) -> list[str]:
     real = functools.cache(os.path.realpath)
 
     def leads_there(path: str) -> bool:
-        return _asks_process(path, real) or f"{_end(path, real)}/".startswith(tuple(f"{folder}/" for folder in folders))
+        try:
+            end = f"{_end(path, real)}/"
+        except OSError:  # it cannot be judged: it counts, and the rest of its folder is looked at all the same
+            return os.path.islink(path)
+        return _asks_process(path, real) or end.startswith(tuple(f"{folder}/" for folder in folders))
 
     if os.path.islink(top):
         return [top] if leads_there(top) else []
@@ -116,7 +120,7 @@ def _links_into(folders: tuple[str, ...], top: str, device: int) -> list[str]:
 
 def _asks_process(path: str, real: Callable[[str], str]) -> bool:
     """Return whether a link leads where the process is that follows it, or to what that reads: for tests, what they
-    expect. The carrier has no number in the sandbox's /proc, where its `self` leads nowhere."""
+    expect. Asked by one that has a number in the sandbox's /proc, or its `self` leads nowhere."""
     with contextlib.suppress(OSError):
         parts = os.path.join(os.path.dirname(path), os.readlink(path)).split("/")
         for number, part in enumerate(parts):

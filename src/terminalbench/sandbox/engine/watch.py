@@ -63,9 +63,16 @@ class SandboxWatch:
     """
 
     def __init__(
-        self, pidfd: int, meters: Meters | None, group: ControlGroup, limits: GroupLimits, disk: list[str]
+        self,
+        pidfd: int,
+        meters: Meters | None,
+        group: ControlGroup,
+        limits: GroupLimits,
+        disk: list[str],
+        with_all: Callable[[], None] = lambda: None,
     ) -> None:
-        self._pidfd, self._group, self._limits, self._disk = pidfd, group, limits, disk
+        """`with_all` ends what is to end with all processes and is not among them."""
+        self._pidfd, self._group, self._limits, self._disk, self._with_all = pidfd, group, limits, disk, with_all
         # The kernel holds a group to memory and files together: what is watched then may come a little later.
         self.interval_sec = _INTERVAL_SEC if "memory" not in group.folders else _GROUPED_INTERVAL_SEC
         self._meters, self._count_threads = meters, False
@@ -139,6 +146,7 @@ class SandboxWatch:
 
     def _kill_all(self, reason: str) -> None:
         self._kills[reason] += 1
+        self._with_all()
         inside.visit(self._pidfd, inside.kill_all)
 
     def _check_disk(self) -> None:

@@ -176,7 +176,8 @@ class ImageStore:
             return self._add(source, str(parse_reference(name)), tell)
 
     def _add(self, source: ImageSource, name: str, tell: Tell) -> ImageRecord:
-        cache.collect_once()  # what a pull that was killed has half unpacked
+        with contextlib.suppress(OSError, SandboxError):  # it is removed later
+            cache.collect_once()  # what a pull that was killed has half unpacked
         found = source.image()
         record = _record(found, name)
         progress = PullProgress(name, len(record.layers), bytes=0)

@@ -206,8 +206,9 @@ class TrialNetwork:
         declares."""
         found = {}
         for host, port in sorted(self.settings.model | self.settings.declared):
-            if host == "localhost" or host == "::1" or host.startswith("127."):
-                inside = "127.0.0.1" if host == "localhost" else host
+            address = literal(host)
+            if host == "localhost" or (address is not None and address.is_loopback):
+                inside = "127.0.0.1" if host == "localhost" else str(address)
                 found[inside, port] = (inside, host, port)
         if len(found) > MOST_FORWARDS:
             raise Refused(

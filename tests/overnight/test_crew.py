@@ -81,8 +81,8 @@ def test_an_iteration_in_which_the_pinned_code_was_changed_says_so_and_is_the_la
     (Path(code.root) / "new.py").write_text("beside it")
     ran.side_effect = lambda _: (Path(code.root) / "agents.py").write_text("changed") and measured
     said = "the pinned code was changed: agents.py"
-    assert worker.work(assigned) == WorkEnd(EXIT_OK, trials=1, measured=1, closed=True, said=said)
-    assert worker.work(assigned) == WorkEnd(EXIT_USAGE, closed=True, said=said)
+    assert worker.work(assigned) == WorkEnd(EXIT_OK, trials=1, measured=1, closed=True, said=said, changed=True)
+    assert worker.work(assigned) == WorkEnd(EXIT_USAGE, closed=True, said=said, changed=True)
     assert ran.call_count == 2
 
 

@@ -236,7 +236,8 @@ def make_read_only(into: Path) -> bool:
     if not kernel.is_privileged():
         return False
     try:
-        if not kernel.effective_capabilities() >> _CAP_SYS_CHROOT & 1 or not Path("/proc/1/root").samefile("/"):
+        mounted = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+        if not kernel.effective_capabilities() >> _CAP_SYS_CHROOT & 1 or "/" not in mounted:
             return False  # what is forked for this process could not join its mounts, or would leave its root
         os.unshare(os.CLONE_NEWNS)
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)

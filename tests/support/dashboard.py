@@ -42,7 +42,8 @@ class Root:
         return Batch(self.path / "study" / "0")
 
     def scan(self) -> None:
-        scan_all(self.path)
+        """Look at every trial: tests edit results in place, and on a slow machine the batch has settled by then."""
+        scan_all(self.path, thorough=True)
 
     def get(self, path: str, **query: str) -> HttpReply:
         return answer(self.site, path, query)

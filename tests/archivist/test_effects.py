@@ -10,12 +10,11 @@ from msgspec.structs import replace
 
 from support.lessons import PERSON, contents, draft
 from terminalbench.archivist.effects import _worst, count_trials, harm_said, retired_by_effect
-from terminalbench.archivist.entries import LessonChanges
+from terminalbench.archivist.entries import LessonChanges, Trigger
 from terminalbench.archivist.inventory import history
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import Origin, add, add_from_episode, approve, edit, find
 from terminalbench.archivist.store import MemoryFolder, Store, open_store
-from terminalbench.archivist.triggers import Trigger
 from terminalbench.archivist.utility import believed, chance_of_harm, prior
 from terminalbench.index.exposures import LessonTrial
 from terminalbench.records.lesson import Lesson, LessonState, Utility

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import REPO
+from terminalbench.archivist.checks import read_task
 from terminalbench.archivist.leaks import LeakKind, TaskTexts, find_leaks
-from terminalbench.archivist.task_texts import read_task
 from terminalbench.errors import UserError
 from terminalbench.starter import TASKS_DIR
 

@@ -7,7 +7,7 @@ import pytest
 
 from support.lessons import PERSON, draft
 from terminalbench.archivist.checks import LONGEST_TEXT
-from terminalbench.archivist.entries import LessonChanges
+from terminalbench.archivist.entries import LessonChanges, Trigger
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import (
     MOST_EVIDENCE,
@@ -22,7 +22,6 @@ from terminalbench.archivist.memory import (
 )
 from terminalbench.archivist.store import Store, open_store
 from terminalbench.archivist.tables import lesson_of
-from terminalbench.archivist.triggers import Trigger
 from terminalbench.archivist.words import same_lesson
 from terminalbench.errors import UserError
 from terminalbench.records.lesson import Evidence, LessonScope, LessonState, Utility

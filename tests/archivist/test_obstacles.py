@@ -7,9 +7,8 @@ import pytest
 from support.judging import call, say, write_trial
 from terminalbench.archivist.attempts import EvidenceTrial
 from terminalbench.archivist.leaks import find_leaks
-from terminalbench.archivist.obstacles import obstacles
+from terminalbench.archivist.obstacles import OBSTACLE_RULES, RULES, obstacles
 from terminalbench.archivist.reflection import by_rules
-from terminalbench.archivist.reflection_rules import OBSTACLE_RULES, RULES
 from terminalbench.records.trial import Outcome
 
 KILLED = "The last command <command>{}</command> timed out and has been killed.\n<output>\n{}\n</output>\nTry another."

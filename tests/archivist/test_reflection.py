@@ -13,13 +13,13 @@ from support.reflecting import GOOD, batch_of, model, task_folder
 from support.results import make_plan, make_trial
 from terminalbench import registry
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES
+from terminalbench.archivist.entries import Trigger
 from terminalbench.archivist.inventory import history
 from terminalbench.archivist.leaks import find_leaks
 from terminalbench.archivist.memory import add, find
+from terminalbench.archivist.obstacles import GUARD_RULES, RULES
 from terminalbench.archivist.reflection import EvidenceTrial, Occasion, ReflectionLimits, by_model, reflect, telling
-from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
 from terminalbench.archivist.store import Store, open_store
-from terminalbench.archivist.triggers import Trigger
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.lessons import with_lessons

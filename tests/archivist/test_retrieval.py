@@ -21,8 +21,8 @@ from terminalbench.archivist.retrieval import (
     retrieve,
     tokens,
 )
-from terminalbench.archivist.search import MOST_POSTINGS, by_words
 from terminalbench.archivist.store import Store, open_store
+from terminalbench.archivist.tables import MOST_POSTINGS, by_words
 from terminalbench.errors import UserError
 from terminalbench.records.lesson import Lesson, LessonScope, LessonState, Utility
 from terminalbench.records.trial import TaskRef

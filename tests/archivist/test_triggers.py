@@ -2,7 +2,8 @@
 
 import pytest
 
-from terminalbench.archivist.triggers import Trigger, TriggerCell, fired
+from terminalbench.archivist.attempts import TriggerCell, fired
+from terminalbench.archivist.entries import Trigger
 from terminalbench.records.trial import TaskRef
 
 A = TriggerCell("p", TaskRef("a", "d"))

@@ -201,7 +201,7 @@ def test_the_report_has_one_section_on_lessons_and_only_where_they_were_asked_fo
     assert text.count("<summary>Lessons</summary>") == 1
     assert "- No lesson was eligible for a trial yet, so the gain is unknown." in text
     assert "for $0.01" in text
-    assert '<h2 id="lessons">' in render_html(summary)
+    assert ">Lessons</h2>" in render_html(summary)
     plain = make_night(tmp_path / "plain", [{"p": {"a": "x"}}])
     assert "Lessons" not in render_markdown(summarise(plain.folder))
 

@@ -9,7 +9,7 @@ from support.experiments import Project
 from support.searches import Batches, search_of
 from support.trainings import plan_text
 from terminalbench.archivist.leaks import LeakKind, TaskTexts, find_leaks
-from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
+from terminalbench.archivist.obstacles import GUARD_RULES, RULES
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.starter import TASKS_DIR
 from terminalbench.trainer.environments import open_environment

@@ -12,7 +12,7 @@ from support.reflecting import batch_of
 from support.searches import Batches, search_of
 from support.trainings import plan_text
 from terminalbench.archivist.attempts import EvidenceTrial
-from terminalbench.archivist.reflection_rules import GUARD_RULES
+from terminalbench.archivist.obstacles import GUARD_RULES
 from terminalbench.errors import InvalidFile
 from terminalbench.records.trial import Outcome
 from terminalbench.trainer.analyzer import clusters

@@ -1,12 +1,23 @@
-"""The operations on lessons as entries of the log, and what each makes of the lessons it is about. Pure."""
+"""The entries of memory.jsonl, one line each, and what each makes of the lessons it is about. Pure but for `read_part`.
 
-from collections.abc import Callable
+A line begins with its key, a digest of the rest, and names the key of the one before it. So an entry that was edited,
+and one that is missing, are found; and two logs that went different ways can be merged line by line, as `git merge`
+with `merge=union` does: what both have is the same line. Lines of earlier versions have no key: theirs is the digest of
+the whole line.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from terminalbench.archivist.triggers import Trigger
+from terminalbench.decode import NOT_DECODED, decoder
+from terminalbench.json_files import encode_line
 from terminalbench.records.lesson import Evidence, Lesson, LessonKind, LessonScope, LessonState, Utility
 from terminalbench.records.trial import TaskRef
 
@@ -21,6 +32,21 @@ class Operation(StrEnum):
     EDIT = "edit"
     MERGE = "merge"
     RETIRE = "retire"
+
+
+class Trigger(StrEnum):
+    """Why there was a reflection, the most telling first; every entry of the log that comes of one names it."""
+
+    REGRESSION = "regression"
+    """A night's alert; or a profile fails each trial of a task that it passed three times or more, and never failed."""
+    FIRST_SUCCESS = "first_success"
+    """A profile passed a task for the first time, after two failures or more."""
+    REPEATED_FAILURE = "repeated_failure"
+    """Two trials or more failed with the same signature."""
+    BATCH = "batch"
+    """A batch has ended; nothing else was special about it."""
+    ON_DEMAND = "on_demand"
+    """A person asked for it."""
 
 
 class LessonChanges(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -77,7 +103,7 @@ class MemoryEntry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     `seq` is its number in the log of its writer; after a merge of two logs it stands twice, so nothing relies on it.
     `after` is the key of the entry that the writer saw last: a gap is found by it. The key of an entry is a digest of
-    its line, which begins with it (`log.py`): an entry that was changed is found by that.
+    its line, which begins with it: an entry that was changed is found by that.
     `lesson` is that of an ADD; `changes` are those of an EDIT or a MERGE; `absorbed` are the lessons that a MERGE takes
     up into `id`. `episode` is where a lesson of reflection came from: no more than three come from one; `trigger` is
     what made us look at it. `trials` are those that an EDIT of the effect has counted, each once in the whole log.
@@ -132,3 +158,103 @@ def applied(entry: MemoryEntry, find: Callable[[str], Lesson | None]) -> list[Le
             )
         )
     return changed
+
+
+_KEY_PREFIX = b'{"key":"'
+_DIGITS = 24
+_BODY_START = len(_KEY_PREFIX) + _DIGITS + 2
+_ENTRY = decoder(MemoryEntry)
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line of the log. `edited`: it is not the one that its key was made for. `reason`: why it cannot be read."""
+
+    number: int
+    key: str
+    text: bytes
+    entry: MemoryEntry | None = None
+    edited: bool = False
+    reason: str = ""
+
+    @property
+    def cut_off(self) -> bool:
+        """Return whether it ends in the middle of a value, as a writer that was killed leaves it."""
+        return "truncated" in self.reason  # so msgspec says it; it has no type of its own for that
+
+
+@dataclass
+class LogPart:
+    """The complete lines of a log from some byte on, and where they end."""
+
+    lines: list[LogLine] = field(default_factory=list)
+    offset: int = 0
+
+    def mark_after(self, mark: str) -> str:
+        """Return the mark of a log that had this one before these lines: the same only for the same lines."""
+        for line in self.lines:
+            mark = _digest(mark.encode() + line.text)
+        return mark
+
+
+def written(entry: MemoryEntry) -> tuple[str, bytes]:
+    """Return the key of an entry, and its line."""
+    body = encode_line(entry).rstrip(b"\n")[1:]
+    key = _digest(body)
+    return key, b'{"key":"%b",%b\n' % (key.encode(), body)
+
+
+def read_part(log: Path, offset: int = 0, end: int | None = None) -> LogPart:
+    """Return the complete lines of a log from a byte on, or up to another one; none of a log that is not there."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(offset)
+            data = stream.read() if end is None else stream.read(end - offset)
+    except FileNotFoundError:
+        return LogPart(offset=offset)
+    complete = data.rfind(b"\n") + 1
+    return LogPart(list(_lines(data[:complete])), offset + complete)
+
+
+def _lines(data: bytes) -> Iterator[LogLine]:
+    for number, text in enumerate(data.split(b"\n"), start=1):
+        if not text.strip():
+            continue
+        keyed = text.startswith(_KEY_PREFIX) and text[_BODY_START - 2 : _BODY_START] == b'",'
+        key = text[len(_KEY_PREFIX) : _BODY_START - 2].decode(errors="replace") if keyed else _digest(text)
+        try:
+            entry = _ENTRY.decode(text)
+        except NOT_DECODED as error:
+            yield LogLine(number, key, text, reason=str(error))
+            continue
+        yield LogLine(number, key, text, entry, edited=keyed and _digest(text[_BODY_START:]) != key)
+
+
+def missing_before(lines: Iterable[LogLine], is_known: Callable[[str], bool]) -> Iterator[LogLine]:
+    """Yield the lines before which others are missing: the entry that their writer saw last stands nowhere above.
+
+    `is_known` says whether an entry of this key was read earlier.
+    """
+    seen, previous = set[str](), None
+    for line in lines:
+        entry = line.entry
+        if entry is not None:
+            gap = not entry.after and previous is not None and entry.seq > previous + 1
+            if gap or (entry.after and entry.after not in seen and not is_known(entry.after)):
+                yield line
+            previous = entry.seq
+        if entry is not None or not line.cut_off:
+            seen.add(line.key)
+
+
+def chained(entries: Iterable[MemoryEntry]) -> bytes:
+    """Return a log of these entries, each with its key and after the one before it."""
+    after, data = "", []
+    for seq, entry in enumerate(entries, start=1):
+        after, text = written(replace(entry, seq=seq, after=after))
+        data.append(text)
+    return b"".join(data)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=_DIGITS // 2).hexdigest()

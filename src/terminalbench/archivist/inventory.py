@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from terminalbench.archivist.checks import check_fields
 from terminalbench.archivist.entries import MemoryEntry
 from terminalbench.archivist.memory import AddedLesson, add_imported, find
-from terminalbench.archivist.search import by_words, lessons_numbered
 from terminalbench.archivist.store import LogProblem, Store
-from terminalbench.archivist.tables import lesson_of
+from terminalbench.archivist.tables import by_words, lesson_of, lessons_numbered
 from terminalbench.decode import NOT_DECODED, decoder
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.records.lesson import Lesson, LessonKind, LessonScope, LessonState

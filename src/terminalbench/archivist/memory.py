@@ -13,14 +13,18 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from terminalbench.archivist.checks import LessonVerdict, check_fields, judge, quarantine_reason
-from terminalbench.archivist.entries import BY_EFFECT, LessonChanges, MemoryEntry, Operation
+from terminalbench.archivist.checks import (
+    LessonVerdict,
+    check_fields,
+    judge,
+    quarantine_reason,
+    source_texts,
+    with_families,
+)
+from terminalbench.archivist.entries import BY_EFFECT, LessonChanges, MemoryEntry, Operation, Trigger
 from terminalbench.archivist.leaks import Leak, TaskTexts, find_leaks
-from terminalbench.archivist.search import near_duplicate
 from terminalbench.archivist.store import Store
-from terminalbench.archivist.tables import find_lesson, lesson_of
-from terminalbench.archivist.task_texts import source_texts, with_families
-from terminalbench.archivist.triggers import Trigger
+from terminalbench.archivist.tables import find_lesson, lesson_of, near_duplicate
 from terminalbench.decode import decode
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.records.lesson import Lesson, LessonState
@@ -220,7 +224,7 @@ def edit(
 
     Where its text or its tasks change it is checked again, with all of them. A leak puts it into
     quarantine; an active one becomes a candidate where the files of such a task are not found. What was measured of
-    another text is no effect of the new one (`revisions.py`); it stays in the log.
+    another text is no effect of the new one (`effects.py`); it stays in the log.
     """
 
     def make() -> list[MemoryEntry]:

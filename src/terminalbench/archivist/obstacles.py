@@ -1,12 +1,34 @@
-"""What stood in the way of an agent, by what its calls returned: at other tasks it stands there again. Pure."""
+"""What stood in the way of an agent, by what its calls returned: at other tasks it stands there again. Pure.
+
+What our own rules say against it, against ways of failing and against what guards refuse, is in `rules.toml`.
+"""
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from terminalbench.analytics.atif import Trajectory, TrajectoryCall
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.shell import command_effects
+from terminalbench.decode import convert
+from terminalbench.records.lesson import Lesson
+
+
+def _rules(kind: str) -> dict[str, Lesson]:
+    """Return the lessons of a kind that come with the bench, each by what it answers."""
+    rows = _RULES[kind]
+    return {name: convert({**row, "id": ""}, Lesson) for row in rows for name in row["names"]}
+
+
+_RULES = tomllib.loads((Path(__file__).parent / "rules.toml").read_text("utf-8"))
+RULES = _rules("failure")
+"""By the failure class (docs/analysis.md) that a lesson answers."""
+OBSTACLE_RULES = _rules("obstacle")
+"""By what stood in the way."""
+GUARD_RULES = _rules("guard")
+"""By the guard (docs/guards.md) that refused again and again."""
 
 _END = 4_000
 """Characters of a result, at its begin and at its end, in which a shell or a tool speaks of itself."""

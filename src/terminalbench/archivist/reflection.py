@@ -16,24 +16,25 @@ from msgspec.structs import replace
 from terminalbench.analytics.judge.material import VERIFIER_STEP, clean, fit
 from terminalbench.analytics.selection import Filter, SelectedBatch, pick
 from terminalbench.archivist.attempts import (
+    LEAST_TRIALS,
     EvidenceTrial,
+    FiredTrigger,
     ReadableTrial,
     attempts_of,
+    fired,
     readable,
     supported,
     telling,
     told,
     verdicts,
 )
-from terminalbench.archivist.checks import check_fields
+from terminalbench.archivist.checks import check_fields, task_texts
+from terminalbench.archivist.entries import Trigger
 from terminalbench.archivist.leaks import TaskTexts
 from terminalbench.archivist.memory import MOST_PER_EPISODE, AddedLesson, Origin, add_from_episode, of_episode
-from terminalbench.archivist.obstacles import is_borne_out, not_told, obstacles
-from terminalbench.archivist.reflection_rules import GUARD_RULES, OBSTACLE_RULES, RULES
-from terminalbench.archivist.search import near_duplicate
+from terminalbench.archivist.obstacles import GUARD_RULES, OBSTACLE_RULES, RULES, is_borne_out, not_told, obstacles
 from terminalbench.archivist.store import Store
-from terminalbench.archivist.task_texts import task_texts
-from terminalbench.archivist.triggers import LEAST_TRIALS, FiredTrigger, Trigger, fired
+from terminalbench.archivist.tables import near_duplicate
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.plans import plan_or_none

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from terminalbench.archivist.checks import read_task
 from terminalbench.archivist.retrieval import (
     RankedLesson,
     RetrievalMode,
@@ -16,7 +17,6 @@ from terminalbench.archivist.retrieval import (
     retrieve,
 )
 from terminalbench.archivist.store import Store, open_store
-from terminalbench.archivist.task_texts import read_task
 from terminalbench.archivist.utility import chance_shown
 from terminalbench.experiments.lessons import EligibleLesson, LessonReader, Snapshot, task_key
 from terminalbench.experiments.plan import PlannedTask

@@ -19,8 +19,16 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from terminalbench.archivist.entries import MemoryEntry, UnfitEntry, applied
-from terminalbench.archivist.log import LogLine, chained, missing_before, read_part, written
+from terminalbench.archivist.entries import (
+    LogLine,
+    MemoryEntry,
+    UnfitEntry,
+    applied,
+    chained,
+    missing_before,
+    read_part,
+    written,
+)
 from terminalbench.archivist.tables import MIGRATIONS, clear, find_lesson, put_entry, put_lesson
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.project import marked_root

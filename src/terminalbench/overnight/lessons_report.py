@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from terminalbench.archivist.entries import Trigger
 from terminalbench.archivist.gains import GAINS, Gain, GainKind, exposed, verdict_said
 from terminalbench.archivist.inventory import each_lesson
 from terminalbench.archivist.store import open_store
-from terminalbench.archivist.triggers import Trigger
 from terminalbench.archivist.utility import chance_of_harm, is_proven, prior
 from terminalbench.errors import TbenchError
 from terminalbench.overnight.control_profiles import is_with_lessons, without_controls
@@ -18,7 +18,6 @@ from terminalbench.overnight.night import NightConfig
 from terminalbench.overnight.reflections import Reflection, read_reflections
 from terminalbench.records.lesson import Lesson, LessonState
 from terminalbench.records.values import known_total
-from terminalbench.report.markdown import escaped, table
 from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import between, cost, plural, points, some
 from terminalbench.text.table import Columns
@@ -227,20 +226,8 @@ REFLECTIONS = Columns[Reflection](
 )
 
 
-def lessons_markdown(found: LessonsSummary | None) -> list[str]:
-    """The section of the report; none where the night was not asked to learn."""
-    if found is None:
-        return []
-    parts = ["## Lessons", "\n".join(f"- {escaped(line)}" for line in lessons_lines(found))]
-    if found.gains:
-        parts.append(table(*GAINS.of(found.gains)))
-    if found.reflections:
-        parts.append(table(*REFLECTIONS.of(found.reflections[-SHOWN:])))
-    return ["\n\n".join(parts)]
-
-
 def lessons_html(found: LessonsSummary | None) -> dict[str, Any]:
-    """Return what the template of the report needs for the same section."""
+    """Return what the page of a night needs of it: its lines and tables."""
     if found is None:
         return {"lessons": ()}
     shown = REFLECTIONS.of(found.reflections[-SHOWN:])

@@ -1,15 +1,18 @@
-"""The morning report as Markdown: what ran, what changed and how sure, what to do next. Pure."""
+"""The morning report: the answer, and behind it the same sections for Markdown and HTML. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
+from terminalbench.archivist.gains import GAINS
 from terminalbench.overnight.groups import Grouping, GroupRate
-from terminalbench.overnight.lessons_report import lessons_markdown
-from terminalbench.overnight.summary_model import IterationLine, ModelSummary, NightSummary, model_name
-from terminalbench.overnight.training_report import training_markdown
+from terminalbench.overnight.lessons_report import REFLECTIONS, lessons_lines
+from terminalbench.overnight.summary_model import Flip, Incident, LostTrials, ModelSummary, NightSummary, model_name
+from terminalbench.overnight.training_report import COMPARISONS
 from terminalbench.records.counts import Counts
-from terminalbench.report.markdown import escaped, table
+from terminalbench.report.markdown import escaped
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import cost, dollars, moment, percent, percents, plural
 from terminalbench.text.outcomes import word
@@ -17,12 +20,10 @@ from terminalbench.text.table import Columns, TableRows
 
 SHOWN = 60
 """Rows of a list in the reports; `summary.json` has all."""
-FLIPS = 20
-"""Flips of a kind in the text."""
 RATES = (
     "Pass rates are means over tasks: where trials are missing, passed/measured is another. Costs are rounded by line."
 )
-"""What stands below the iterations."""
+"""What stands with the iterations."""
 NOISY = "Within noise, each task by itself"
 """The title of flips that one task alone may show by luck; an alert counts all tasks together."""
 
@@ -30,18 +31,6 @@ NOISY = "Within noise, each task by itself"
 def first_lines(summary: NightSummary) -> str:
     """Return what a message about the night says: the whole answer, in one line each."""
     return "\n".join(flat(line, 300) for line in summary.headlines)
-
-
-def render_markdown(summary: NightSummary) -> str:
-    """The whole text. Its first lines stand by themselves."""
-    then = summary.next_steps[1:]
-    parts = [
-        f"# Night {escaped(summary.run_id)}: {escaped(summary.suite_name)} {escaped(summary.suite_version)}",
-        "\n".join(f"- **{escaped(label)}{mark}** {escaped(rest)}" for label, mark, rest in labelled(summary.headlines)),
-        *(["## After that\n\n" + _list(then)] if then else []),
-        *map(_folded, _sections(summary)),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def labelled(lines: Iterable[str]) -> list[tuple[str, str, str]]:
@@ -52,30 +41,77 @@ def labelled(lines: Iterable[str]) -> list[tuple[str, str, str]]:
 _LABEL = re.compile(r"(\w[^:?]*)([:?])(.*)", re.DOTALL)
 
 
-def _folded(section: str) -> str:
-    """A section of Markdown under its title, folded where the reader can fold."""
-    title, _, rest = section.partition("\n\n")
-    name = title.removeprefix("## ").replace("\\", "")  # not read as Markdown there
-    return f"<details><summary>{name}</summary>\n\n{rest}\n\n</details>"
+class ReportCell(NamedTuple):
+    """What stands in a table: a text, and the folder of the night that it leads to. `code`: its letters align."""
+
+    text: str
+    path: str | None = None
+    code: bool = False
+
+    @property
+    def href(self) -> str | None:
+        """The link from the report to that folder."""
+        return href(self.path) if self.path is not None else None
 
 
-def _sections(summary: NightSummary) -> list[str]:
-    """All that is behind the answer."""
+@dataclass(frozen=True)
+class ReportTable:
+    """A table of a section: the first or the last rows of a list, as many as are shown, with its title."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[ReportCell]]
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A part of the report behind the answer: lines, a note, tables. `bad`: the lines tell of something wrong."""
+
+    name: str
+    lines: Sequence[str] = ()
+    note: str = ""
+    tables: Sequence[ReportTable] = ()
+    bad: bool = False
+
+
+def href(path: str) -> str:
+    """A link from the report to a folder of the night."""
+    return f"{quote(path)}/"
+
+
+def render_markdown(summary: NightSummary) -> str:
+    """The whole text. Its first lines stand by themselves."""
+    then = summary.next_steps[1:]
     parts = [
-        "## Models\n\n" + table(*MODELS.of(summary.models)),
-        "## Iterations\n\n" + _iterations(summary.iterations),
-        "## What changed\n\n" + _changed(summary),
-        *_noise(summary),
-        *(f"## By {by}\n\n" + table(*found) for by, found in group_tables(summary)),
-        *_tasks(summary),
-        *lessons_markdown(summary.lessons),
-        *training_markdown(summary.training),
-        *_validation(summary),
-        *_incidents(summary),
-        *_lost(summary),
-        "## The night\n\n" + table(("what", "is"), facts(summary)),
+        f"# Night {escaped(summary.run_id)}: {escaped(summary.suite_name)} {escaped(summary.suite_version)}",
+        "\n".join(f"- **{escaped(label)}{mark}** {escaped(rest)}" for label, mark, rest in labelled(summary.headlines)),
+        *(["## After that\n\n" + _list(then)] if then else []),
+        *map(_section_markdown, sections(summary)),
     ]
-    return [part for part in parts if part]
+    return "\n\n".join(parts) + "\n"
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {escaped(line)}" for line in lines)
+
+
+def _section_markdown(section: ReportSection) -> str:
+    """A section under its title, folded where the reader can fold."""
+    parts = [_list(section.lines), escaped(section.note), *map(_table_markdown, section.tables)]
+    name = escaped(section.name).replace("\\", "")  # not read as Markdown there
+    return f"<details><summary>{name}</summary>\n\n{'\n\n'.join(filter(None, parts))}\n\n</details>"
+
+
+def _table_markdown(table: ReportTable) -> str:
+    rows = [table.head, ["---"] * len(table.head), *(map(_cell_markdown, row) for row in table.rows)]
+    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n\n".join(filter(None, (f"### {escaped(table.title)}" if table.title else "", text, escaped(table.more))))
+
+
+def _cell_markdown(cell: ReportCell) -> str:
+    text = f"`{cell.text}`" if cell.code else escaped(cell.text)
+    return f"[{text}]({cell.href})" if cell.href is not None else text
 
 
 MODELS = Columns[ModelSummary](
@@ -93,6 +129,169 @@ MODELS = Columns[ModelSummary](
         "cost": lambda one: cost(one.cost_usd, one.cost_unknown, no_model=one.no_model),
     }
 )
+GROUPS = Columns[tuple[ModelSummary, GroupRate]](
+    {
+        "profile": lambda pair: pair[0].profile,
+        "tasks of": lambda pair: pair[1].name or f"no {pair[1].by}",
+        "tasks": lambda pair: str(pair[1].tasks),
+        "pass rate": lambda pair: percent(pair[1].pass_rate),
+        "passed": lambda pair: f"{pair[1].passed}/{pair[1].measured}",
+        "coverage": lambda pair: percent(pair[1].coverage),
+    }
+)
+INCIDENTS = Columns[Incident](
+    {
+        "UTC": lambda one: moment(one.time),
+        "what": lambda one: word(one.kind),
+        "iteration": lambda one: str(one.iteration or "-"),
+        "said": lambda one: one.said,
+        "cause": lambda one: one.cause or "-",
+    }
+)
+
+
+def sections(summary: NightSummary) -> list[ReportSection]:
+    """Return all that is behind the answer."""
+    found = [
+        ReportSection(
+            "Models",
+            note="Pass rate: mean over tasks of the share passed of the measured trials. What the bench broke or did "
+            "not run is in no pass rate; coverage says how much was measured.",
+            tables=_tables(MODELS.of(summary.models)),
+        ),
+        _iterations(summary),
+        ReportSection(
+            "What changed",
+            summary.alerts or ["No regression alert was raised."],
+            summary.alert_rule,
+            [*_flips(summary, "More than noise", noise=False), *_flips(summary, NOISY, noise=True)],
+            bad=bool(summary.alerts),
+        ),
+        ReportSection("Noise floor", [f"{one.profile}: {one.noise.sentence}" for one in summary.models]),
+        *(ReportSection(f"By {by}", tables=_tables(table)) for by, table in group_tables(summary)),
+        *_tasks(summary),
+        *_learned(summary),
+        *_validation(summary),
+        *_broken(summary),
+        ReportSection("The night", tables=_tables(TableRows(["what", "is"], [list(one) for one in facts(summary)]))),
+    ]
+    return [one for one in found if one.lines or one.note or one.tables]
+
+
+def _tables(found: TableRows, title: str = "", *, last: bool = False) -> list[ReportTable]:
+    """Return the first or the last rows of a table; nothing where it has none."""
+    return _table(title, found.head, [[ReportCell(text) for text in row] for row in found.rows], last=last)
+
+
+def _table(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[ReportCell]], *, last: bool = False
+) -> list[ReportTable]:
+    which = "last" if last else "first"
+    more = f"The {which} {SHOWN} of {len(rows)}; all are in summary.json." if len(rows) > SHOWN else ""
+    return [ReportTable(title, head, rows[-SHOWN:] if last else rows[:SHOWN], more)] if rows else []
+
+
+def _iterations(summary: NightSummary) -> ReportSection:
+    head = ["iteration", "status", "profile", "pass rate", "passed", "coverage", "cost", "since the one before"]
+    rows = []
+    for line in summary.iterations:
+        number = ReportCell(str(line.number), f"batches/{line.batch}" if line.batch else None)
+        status = word(line.status) if line.status is not None else "unknown"
+        status += f", {line.starts} workers" if line.starts > 1 else ""
+        for one in line.profiles:
+            spent = cost(one.cost_usd, one.cost_unknown, no_model=one.no_model)
+            rates = (percent(one.pass_rate), f"{one.passed}/{one.measured}", percent(one.coverage))
+            rows.append([number, *map(ReportCell, (status, one.profile, *rates, spent, one.since))])
+        if not line.profiles:
+            rows.append([number, *map(ReportCell, (status, "-", "-", "-", "-", "-", line.reason or "nothing ran yet"))])
+    found = _table("", head, rows, last=True)
+    return (
+        ReportSection("Iterations", note=RATES, tables=found)
+        if found
+        else ReportSection("Iterations", ["None has started."])
+    )
+
+
+def _flips(summary: NightSummary, title: str, *, noise: bool) -> list[ReportTable]:
+    found = [flip for flip in summary.flips if flip.noise is noise]
+    head = ["task", "profile", "iteration", "change", "before", "now"]
+    return _table(f"{title} ({plural(len(found), 'flip')})", head, [_flip(one) for one in found], last=True)
+
+
+def _flip(one: Flip) -> list[ReportCell]:
+    told = (one.task_id, one.profile, f"{one.previous} to {one.iteration}", one.change.value)
+    return [*map(ReportCell, told), _counted(one.before, one.trials_before), _counted(one.now, one.trials)]
+
+
+def _counted(count: Counts, trials: Sequence[str]) -> ReportCell:
+    return ReportCell(str(count), trials[0] if trials else None)
+
+
+def group_tables(summary: NightSummary) -> list[tuple[Grouping, TableRows]]:
+    """The kinds of tasks of every profile, by each grouping that the suite has."""
+    pairs = [(model, one) for model in summary.models for one in model.groups]
+    found = [(by, GROUPS.of(pair for pair in pairs if pair[1].by is by)) for by in Grouping]
+    return [(by, table) for by, table in found if table.rows]
+
+
+def _tasks(summary: NightSummary) -> Iterable[ReportSection]:
+    for model in summary.models:
+        flaky = [
+            [one.task_id, str(one.count), percent(one.count.rate), f"{one.flips} in {one.iterations}"]
+            for one in model.flaky
+        ]
+        tables = _tables(TableRows(["task", "passed", "rate", "flips"], flaky))
+        yield ReportSection(f"Flaky tasks of {model.profile}", tables=tables)
+        rows = [
+            [
+                ReportCell(one.task_id),
+                ReportCell(str(one.count)),
+                ReportCell(percent(one.count.rate)),
+                ReportCell(one.marks[-SHOWN:], code=True),
+            ]
+            for one in model.tasks
+        ]
+        said = "One character per iteration: + passed, x failed, ~ both, . not measured."
+        tables = _table("", ["task", "passed", "rate", "iterations"], rows)
+        yield ReportSection(f"Tasks of {model.profile}", note=said if tables else "", tables=tables)
+
+
+def _learned(summary: NightSummary) -> Iterable[ReportSection]:
+    """Yield what lessons taught and gained, and what a night of training tried, kept and rejected."""
+    if (found := summary.lessons) is not None:
+        tables = [*_tables(GAINS.of(found.gains)), *_tables(REFLECTIONS.of(found.reflections), last=True)]
+        yield ReportSection("Lessons", lessons_lines(found), tables=tables)
+    if (trained := summary.training) is not None:
+        name = f"Training {trained.training}, night {trained.night}"
+        yield ReportSection(name, trained.lines, tables=_tables(COMPARISONS.of(trained.comparisons)))
+
+
+def _validation(summary: NightSummary) -> Iterable[ReportSection]:
+    if (found := summary.validation) is not None:
+        lines = [found.sentence]
+        for one in found.against:
+            lines.append(one.sentence)
+            for who, side in ((one.profile, one.only_profile), (one.validator, one.only_validator)):
+                if side:
+                    lines.append(f"only {who} solved: {', '.join(f'{s.task_id} ({s.pairs})' for s in side)}")
+        yield ReportSection("Validation", lines)
+
+
+def _broken(summary: NightSummary) -> Iterable[ReportSection]:
+    """Yield what went wrong, what was left out, how many workers there were, and what was not measured."""
+    yield ReportSection("Incidents", tables=_tables(INCIDENTS.of(summary.incidents), last=True))
+    left = [[f"{one.dataset}/{one.task}", one.reason] for one in summary.quarantined]
+    yield ReportSection("Quarantined tasks", tables=_tables(TableRows(["task", "why"], left)))
+    scaled = [[moment(one.time), "-" if one.workers is None else str(one.workers), one.said] for one in summary.scaling]
+    yield ReportSection("Workers", tables=_tables(TableRows(["UTC", "workers", "why"], scaled), last=True))
+    yield ReportSection("What could not be read", summary.problems, bad=True)
+    head = ["trials", "profile", "outcome", "class", "why"]
+    yield ReportSection("Not measured", tables=_table("", head, [_lost(one) for one in summary.lost]))
+
+
+def _lost(one: LostTrials) -> list[ReportCell]:
+    told = (str(one.count), one.profile, word(one.outcome), one.error_class or "-")
+    return [*map(ReportCell, told), ReportCell(short(one.reason, 200), one.trial)]
 
 
 def facts(summary: NightSummary) -> list[tuple[str, str]]:
@@ -115,149 +314,3 @@ def facts(summary: NightSummary) -> list[tuple[str, str]]:
         told = "".join(f", {name} {value}" for name, value in one.facts.items())
         found.append((f"model {one.model}", f"profile {one.profile}, {one.profile_id}{told}"))
     return found
-
-
-def _list(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {escaped(line)}" for line in lines)
-
-
-def _iterations(lines: Sequence[IterationLine]) -> str:
-    if not lines:
-        return "None has started."
-    rows = []
-    for line in lines[-SHOWN:]:
-        status = word(line.status) if line.status is not None else "unknown"
-        again = f", {line.starts} workers" if line.starts > 1 else ""
-        for one in line.profiles:
-            spent = cost(one.cost_usd, one.cost_unknown, no_model=one.no_model)
-            counted = f"{one.passed}/{one.measured}"
-            rows.append(
-                (
-                    str(line.number),
-                    status + again,
-                    one.profile,
-                    percent(one.pass_rate),
-                    counted,
-                    percent(one.coverage),
-                    spent,
-                )
-            )
-        if not line.profiles:
-            rows.append((str(line.number), status + again, line.reason or "-", "-", "-", "-", "-"))
-    left = f" The last {SHOWN} of {len(lines)}; all are in summary.json." if len(lines) > SHOWN else ""
-    head = ("iteration", "status", "profile", "pass rate", "passed", "coverage", "cost")
-    return f"{table(head, rows)}\n\n{RATES}{left}"
-
-
-def _changed(summary: NightSummary) -> str:
-    said = _list(summary.alerts) if summary.alerts else "No regression alert was raised."
-    sure = [flip for flip in summary.flips if not flip.noise]
-    noisy = [flip for flip in summary.flips if flip.noise]
-    parts = [said, escaped(summary.alert_rule)]
-    for title, found in (("More than noise", sure), (NOISY, noisy)):
-        if found:
-            lines = [
-                f"- iteration {flip.iteration}, {escaped(flip.profile)}, {escaped(flip.task_id)}: {flip.change.value}, "
-                f"{_linked(flip.before, flip.trials_before)} to {_linked(flip.now, flip.trials)}"
-                for flip in found[-FLIPS:]
-            ]
-            more = f", the last {FLIPS}; report.html has more" if len(found) > FLIPS else ""
-            parts.append(f"### {title} ({plural(len(found), 'flip')}{more})\n\n" + "\n".join(lines))
-    return "\n\n".join(parts)
-
-
-def _linked(count: Counts, trials: Sequence[str]) -> str:
-    return f"[{count}]({href(trials[0])})" if trials else str(count)
-
-
-def href(path: str) -> str:
-    """A link from the report to a folder of the night."""
-    return f"{quote(path)}/"
-
-
-def _noise(summary: NightSummary) -> list[str]:
-    lines = [f"{one.profile}: {one.noise.sentence}" for one in summary.models]
-    return ["## Noise floor\n\n" + _list(lines)] if lines else []
-
-
-GROUPS = Columns[tuple[ModelSummary, GroupRate]](
-    {
-        "profile": lambda pair: pair[0].profile,
-        "tasks of": lambda pair: pair[1].name or f"no {pair[1].by}",
-        "tasks": lambda pair: str(pair[1].tasks),
-        "pass rate": lambda pair: percent(pair[1].pass_rate),
-        "passed": lambda pair: f"{pair[1].passed}/{pair[1].measured}",
-        "coverage": lambda pair: percent(pair[1].coverage),
-    }
-)
-
-
-def group_tables(summary: NightSummary) -> list[tuple[Grouping, TableRows]]:
-    """The kinds of tasks of every profile, by each grouping that the suite has."""
-    pairs = [(model, one) for model in summary.models for one in model.groups]
-    found = [(by, GROUPS.of(pair for pair in pairs if pair[1].by is by)) for by in Grouping]
-    return [(by, table) for by, table in found if table.rows]
-
-
-def _tasks(summary: NightSummary) -> list[str]:
-    parts = []
-    for model in summary.models:
-        if model.flaky:
-            rows = [
-                (one.task_id, str(one.count), percent(one.count.rate), f"{one.flips} in {one.iterations}")
-                for one in model.flaky
-            ]
-            parts.append(
-                f"## Flaky tasks of {escaped(model.profile)}\n\n" + table(("task", "passed", "rate", "flips"), rows)
-            )
-        if model.tasks:
-            rows = [(one.task_id, str(one.count), one.marks[-SHOWN:]) for one in model.tasks]
-            said = "One character per iteration: + passed, x failed, ~ both, . not measured."
-            title = f"## Tasks of {escaped(model.profile)}\n\n{said}\n\n"
-            parts.append(title + table(("task", "passed", "iterations"), rows))
-    return parts
-
-
-def _validation(summary: NightSummary) -> list[str]:
-    found = summary.validation
-    if found is None:
-        return []
-    lines = [found.sentence]
-    for one in found.against:
-        lines.append(one.sentence)
-        for who, side in ((one.profile, one.only_profile), (one.validator, one.only_validator)):
-            if side:
-                lines.append(f"only {who} solved: {', '.join(f'{s.task_id} ({s.pairs})' for s in side)}")
-    return ["## Validation\n\n" + _list(lines)]
-
-
-def _incidents(summary: NightSummary) -> list[str]:
-    parts = []
-    if summary.incidents:
-        rows = [
-            (moment(one.time), word(one.kind), str(one.iteration or "-"), one.said, one.cause or "-")
-            for one in summary.incidents[-SHOWN:]
-        ]
-        parts.append("## Incidents\n\n" + table(("UTC", "what", "iteration", "said", "cause"), rows))
-    if summary.quarantined:
-        rows = [(f"{one.dataset}/{one.task}", one.reason) for one in summary.quarantined]
-        parts.append("## Quarantined tasks\n\n" + table(("task", "why"), rows))
-    if summary.scaling:
-        rows = [
-            (moment(one.time), str(one.workers) if one.workers is not None else "-", one.said)
-            for one in summary.scaling[-SHOWN:]
-        ]
-        parts.append("## Workers\n\n" + table(("UTC", "workers", "why"), rows))
-    if summary.problems:
-        parts.append("## What could not be read\n\n" + _list(summary.problems))
-    return parts
-
-
-def _lost(summary: NightSummary) -> list[str]:
-    if not summary.lost:
-        return []
-    rows = [
-        (str(one.count), one.profile, word(one.outcome), one.error_class or "-", short(one.reason, 160))
-        for one in summary.lost[:SHOWN]
-    ]
-    return ["## Not measured\n\n" + table(("trials", "profile", "outcome", "class", "why"), rows)]

@@ -1,4 +1,4 @@
-"""The morning report as one HTML file: the same as its Markdown, with the trend and links. Pure."""
+"""The morning report as one HTML file: the same as its Markdown, with charts. Pure."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -7,50 +7,35 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from terminalbench.index.totals import wilson
-from terminalbench.overnight.lessons_report import lessons_html
-from terminalbench.overnight.morning import (
-    MODELS,
-    NOISY,
-    RATES,
-    SHOWN,
-    facts,
-    group_tables,
-    href,
-    labelled,
-)
+from terminalbench.overnight.morning import href, labelled, sections
 from terminalbench.overnight.night import NightEventKind, Role
 from terminalbench.overnight.summary_model import NightSummary
-from terminalbench.overnight.training_report import training_html
-from terminalbench.text.foreign import short
-from terminalbench.text.numbers import cost, moment, percent, plural
-from terminalbench.text.outcomes import word
+from terminalbench.text.numbers import moment
 
 if TYPE_CHECKING:
     import jinja2
 
 
 def render_html(summary: NightSummary) -> str:
-    """The report as one page, with the trend; no script, no network, what agents wrote is text."""
+    """The report as one page, with charts; no script, no network, what agents wrote is text."""
     from markupsafe import Markup
 
     from terminalbench.report.charts import chart_css
     from terminalbench.report.html import template_text
 
+    charts = {
+        "Pass rate by iteration": trend_chart(summary),
+        "Workers, incidents, and what the trials that had ended cost by then": timeline_chart(
+            summary, lambda batch: href(f"batches/{batch}")
+        ),
+    }
     return _environment().get_template("night.html").render(
         night=summary,
         css=Markup(template_text("report.css")),  # noqa: S704  our own file
         chart_css=Markup(chart_css()),  # noqa: S704  our own file
-        trend=Markup(trend_chart(summary) or ""),  # noqa: S704  charts escape every text: see charts/svg.py
-        timeline=Markup(timeline_chart(summary, lambda batch: href(f"batches/{batch}")) or ""),  # noqa: S704  likewise
-        shown=SHOWN,
-        noisy=NOISY,
-        rates=RATES,
+        charts={said: Markup(one) for said, one in charts.items() if one},  # noqa: S704  charts escape texts: charts/svg.py
         answer=labelled(summary.headlines),
-        facts=facts(summary),
-        **lessons_html(summary.lessons),
-        **training_html(summary.training),
-        models=MODELS.of(summary.models),
-        groups=group_tables(summary),
+        sections=sections(summary),
     )  # fmt: skip
 
 
@@ -126,13 +111,5 @@ def _environment() -> "jinja2.Environment":
         ),
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    made.filters |= {
-        "percent": percent,
-        "cost": cost,
-        "moment": moment,
-        "word": word,
-        "plural": plural,
-        "short": short,
-        "href": href,
-    }
+    made.filters["moment"] = moment
     return made

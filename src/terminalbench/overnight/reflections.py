@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from terminalbench.archivist.triggers import Trigger
+from terminalbench.archivist.entries import Trigger
 from terminalbench.json_files import decode_plain
 from terminalbench.overnight.folder import NightFolder
 

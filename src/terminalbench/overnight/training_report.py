@@ -3,14 +3,11 @@
 The trainer writes it into the folder of the night; here it is only read and told.
 """
 
-from typing import Any
-
 import msgspec
 
 from terminalbench.json_files import read_json
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig
-from terminalbench.report.markdown import escaped, table
 from terminalbench.text.numbers import cost, duration, plural
 from terminalbench.text.table import Columns
 
@@ -91,19 +88,3 @@ def step_parts(found: TrainedNight, now: float) -> list[str]:
 def step_line(found: TrainedNight, now: float) -> str | None:
     """The same in one line; None where it does not run."""
     return ", ".join(filter(None, step_parts(found, now))) or None
-
-
-def training_markdown(found: TrainedNight | None) -> list[str]:
-    """The section of the report; none where the night did not train."""
-    if found is None:
-        return []
-    parts = [f"## Training {escaped(found.training)}, night {found.night}"]
-    parts.append("\n".join(f"- {escaped(line)}" for line in found.lines))
-    if found.comparisons:
-        parts.append(table(*COMPARISONS.of(found.comparisons)))
-    return ["\n\n".join(parts)]
-
-
-def training_html(found: TrainedNight | None) -> dict[str, Any]:
-    """Return what the template of the report needs for the same section."""
-    return {"trained": found, "comparisons": COMPARISONS.of(found.comparisons) if found is not None else None}

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.selection import Filter, pick
-from terminalbench.archivist.attempts import EvidenceTrial, attempts_of
-from terminalbench.archivist.reflection_rules import GUARD_RULES, RULES
-from terminalbench.archivist.triggers import LEAST_TRIALS
+from terminalbench.archivist.attempts import LEAST_TRIALS, EvidenceTrial, attempts_of
+from terminalbench.archivist.obstacles import GUARD_RULES, RULES
 from terminalbench.experiments.batch import Batch
 from terminalbench.records.lesson import Lesson
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from terminalbench.archivist.checks import task_texts
 from terminalbench.archivist.leaks import LeakKind, TaskTexts, find_leaks
-from terminalbench.archivist.task_texts import task_texts
 from terminalbench.archivist.words import words
 from terminalbench.errors import UserError
 from terminalbench.experiments.experiment import Task

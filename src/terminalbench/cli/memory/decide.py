@@ -47,8 +47,8 @@ def add_command(
 
     A lesson that repeats an existing one is merged into it.
     """
+    from terminalbench.archivist.checks import read_task, task_in
     from terminalbench.archivist.memory import add
-    from terminalbench.archivist.task_texts import read_task, task_in
     from terminalbench.records.lesson import Lesson, LessonKind, LessonState
 
     if family is not None and not task_folders:
@@ -102,9 +102,9 @@ def edit_command(
 
     Exit code 3 when the new text is not in use: a leak was found, or the files of a source task are missing.
     """
+    from terminalbench.archivist.checks import read_task, task_in
     from terminalbench.archivist.entries import LessonChanges
     from terminalbench.archivist.memory import edit
-    from terminalbench.archivist.task_texts import read_task, task_in
     from terminalbench.records.lesson import LessonKind, LessonState
 
     fields = {name: value for name, value in given.items() if value not in (None, ())}

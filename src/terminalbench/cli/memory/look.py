@@ -191,10 +191,10 @@ def search_command(
     """
     from dataclasses import replace
 
+    from terminalbench.archivist.checks import task_in
     from terminalbench.archivist.inventory import search
     from terminalbench.archivist.retrieval import RetrievalMode, RetrievalPolicy, retrieve
     from terminalbench.archivist.snapshots import situation_in
-    from terminalbench.archivist.task_texts import task_in
 
     if bool(text) == (task_folder is not None):
         raise click.UsageError("give words to search for, or --task-folder DIR")

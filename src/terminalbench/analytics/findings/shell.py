@@ -59,8 +59,8 @@ class _ShellTables:
     test: re.Pattern[str]
     hint: re.Pattern[str]
     options: dict[str, list[str]]
-    failed: tuple[re.Pattern[str], ...]
-    passed: tuple[re.Pattern[str], ...]
+    failed: re.Pattern[str]
+    passed: re.Pattern[str]
 
 
 @cache
@@ -76,9 +76,14 @@ def _tables() -> _ShellTables:
         test=re.compile(raw["patterns"]["test"]),
         hint=re.compile("|".join(hints)),
         options=raw["options"],
-        failed=tuple(map(re.compile, raw["test_results"]["failed"])),
-        passed=tuple(map(re.compile, raw["test_results"]["passed"])),
+        failed=_one_of(raw["test_results"]["failed"]),
+        passed=_one_of(raw["test_results"]["passed"]),
     )
+
+
+def _one_of(beginnings: list[str]) -> re.Pattern[str]:
+    """Return a pattern that finds a line with any of these beginnings, in one pass over the text."""
+    return re.compile(f"(?m)^(?:{'|'.join(beginnings)})")
 
 
 def may_test(command: str) -> bool:
@@ -90,9 +95,9 @@ def summary_of_tests(output: str) -> bool | None:
     """Return what the last words of a test run say; None when they say nothing we know."""
     tail = output[-_LONGEST:]
     tables = _tables()
-    if any(pattern.search(tail) for pattern in tables.failed):
+    if tables.failed.search(tail):
         return False
-    return True if any(pattern.search(tail) for pattern in tables.passed) else None
+    return True if tables.passed.search(tail) else None
 
 
 @lru_cache(maxsize=4096)

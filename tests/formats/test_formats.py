@@ -125,6 +125,26 @@ def test_attempts_are_told_or_counted(written: Callable[..., Path]) -> None:
     assert "1 value of attempt cannot be read (counted as unknown)" in found.notes
 
 
+def test_a_task_a_row_and_a_profile_a_column(written: Callable[..., Path]) -> None:
+    path = written("wide.csv", "task,note,old,new\na,x,pass,fail\nb,y,1,0.4\nc,z,,1\n")
+    found = read_results(path)
+    assert outcomes(found) == {
+        ("old", "a", 1): PASSED, ("new", "a", 1): FAILED, ("old", "b", 1): PASSED, ("new", "b", 1): FAILED,
+        ("new", "c", 1): PASSED,
+    }  # fmt: skip
+    assert "each of these columns is read as a profile, its cells as verdicts: old, new" in found.notes
+    assert "1 reward between 0 and 1 counts as not passed; with --pass-at N, rewards from N on pass" in found.notes
+    assert [row.passed for row in read_results(path, ReadOptions(pass_at=0.3)).rows if row.task == "b"] == [True, True]
+    named = read_results(written("named.csv", "what,old,new\na,1,0\n"), ReadOptions(columns={"task": "what"}))
+    assert outcomes(named) == {("old", "a", 1): PASSED, ("new", "a", 1): FAILED}
+
+
+@pytest.mark.parametrize("table", ["task,old\na,1\n", "task,old,new\na,1,maybe\n", "task,model,f1,f2\na,m,1,0\n"])
+def test_columns_that_are_no_profiles(table: str, written: Callable[..., Path]) -> None:
+    with pytest.raises(UserError, match="so no row has a verdict"):
+        read_results(written("t.csv", table))
+
+
 def test_columns_that_are_named(written: Callable[..., Path]) -> None:
     path = written("t.csv", "what,who,ok\na,p,1\n")
     with pytest.raises(UserError, match="no column for the task"):

@@ -45,6 +45,12 @@ def read_results(path: Path, options: ReadOptions | None = None) -> ForeignResul
         hint = "give the threshold with --pass-at N, or name a column with verdicts: --column passed=COLUMN"
         told = f"its rewards go up to {highest:g}, and the reward needed to pass is unknown"
         raise UserError(told, where=str(path), hint=hint)
+    between = sum(row.passed is None and row.reward is not None and 0 < row.reward < 1 for row in rows)
+    if between:
+        reader.notes.append(
+            f"{plural(between, 'reward')} between 0 and 1 {'counts' if between == 1 else 'count'} as not passed; "
+            "with --pass-at N, rewards from N on pass"
+        )
     unread = [
         f"{plural(count, 'value')} of {what} cannot be read (counted as unknown)"
         for what, count in reader.unread.items()

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.formats.row import RowReader, identifier, is_unknown, message, number, verdict
+from terminalbench.formats.row import RowReader, identifier, is_unknown, message, number, share, verdict
 from terminalbench.formats.source import LIMIT, SourceFile, parsed
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import some
@@ -33,7 +33,8 @@ GUESSES: dict[str, tuple[str, ...]] = {
     "cache_read_tokens": ("cache_read_tokens",),
     "cache_write_tokens": ("cache_write_tokens",),
     "seconds": ("seconds", "agent_sec", "wall_sec", "time_sec", "duration_sec", "elapsed_sec", "duration", "elapsed",
-                "time", "runtime", "latency"),
+                "time", "runtime", "latency", "latency_s", "latency_sec", "duration_s", "elapsed_s", "time_s",
+                "runtime_s"),
     "error": ("error", "error_message", "exception", "reason"),
     "error_type": ("error_type", "error_class", "exception_type"),
     "started_at": ("started_at", "start_time"),
@@ -92,6 +93,7 @@ def _enough(row: Mapping[str, Any]) -> bool:
 
 def _read_file(file: SourceFile, reader: RowReader) -> None:
     header, rows = _rows(file, reader)
+    header, rows = _long(header, list(rows), reader)
     names = _columns(file, header, reader)
     named = names.get("profile") or names.get("agent") or names.get("model")
     if named is None:
@@ -105,6 +107,43 @@ def _read_file(file: SourceFile, reader: RowReader) -> None:
         broke += _add(file, row, names, reader)
     if broke:
         reader.notes.append(f"{broke} rows with an error and no pass count as broken, not as failures")
+
+
+def _long(
+    header: list[str], rows: list[Mapping[str, Any]], reader: RowReader
+) -> tuple[list[str], list[Mapping[str, Any]]]:
+    """Return the table with a row an attempt, where it has a row a task and a column of verdicts for each profile."""
+    asked, held = reader.options.columns, {_plain(name) for name in header}
+    ones = ("profile", "agent", "model", "passed", "reward")
+    if any(key in asked or not held.isdisjoint(GUESSES[key]) for key in ones):
+        return header, rows
+    taken = {_plain(name) for name in asked.values()} | {name for guesses in GUESSES.values() for name in guesses}
+    profiles = [
+        name for name in header if _plain(name) not in taken and _holds_verdicts([row.get(name) for row in rows])
+    ]
+    others = [name for name in header if name not in profiles]
+    if len(profiles) < 2 or not ("task" in asked or held & set(GUESSES["task"])):
+        return header, rows
+    reader.notes.append(f"each of these columns is read as a profile, its cells as verdicts: {some(profiles, 8)}")
+    kept = [{name: row.get(name) for name in others} for row in rows]
+    long: list[Mapping[str, Any]] = [
+        {**rest, "profile": profile, **({"passed": cell} if verdict(cell).read else {"reward": cell})}
+        for row, rest in zip(rows, kept, strict=True)
+        for profile in profiles
+        if not is_unknown(cell := row.get(profile))
+    ]
+    return [*others, "profile", "passed", "reward"], long
+
+
+def _holds_verdicts(cells: Sequence[object]) -> bool:
+    """Return whether all cells that are filled in, and at least one, are verdicts or rewards between 0 and 1."""
+    filled = [cell for cell in cells if not is_unknown(cell)]
+    return bool(filled) and all(map(_is_verdict, filled))
+
+
+def _is_verdict(cell: object) -> bool:
+    reward = share(cell)
+    return verdict(cell).read or (reward is not None and 0 <= reward <= 1)
 
 
 def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], reader: RowReader) -> bool:
@@ -196,7 +235,8 @@ def _columns(file: SourceFile, header: Sequence[str], reader: RowReader) -> dict
     if "task" not in found or not {"passed", "reward"} & set(found):
         missing = "for the task" if "task" not in found else "for passed or reward, so no row has a verdict"
         hint = f"--column {'task' if 'task' not in found else 'passed'}=COLUMN; it has {some(list(header), 12)}"
-        raise UserError(f"has no column {missing}", where=str(file.path), hint=f"{hint}; each row is one attempt")
+        shape = "each row is one attempt, or a task with a column of verdicts for each profile"
+        raise UserError(f"has no column {missing}", where=str(file.path), hint=f"{hint}; {shape}")
     guessed = [f"{key} = {name}" for key, name in found.items() if key not in reader.options.columns and key != name]
     unused = [name for name in header if name not in taken]
     note = f"columns guessed: {', '.join(guessed)}" if guessed else ""

@@ -108,8 +108,7 @@ def of_looks(iterations: int = 2000, older: int = 100_000) -> dict[str, float]:
     from terminalbench.dashboard.site import Site
     from terminalbench.overnight import projections
     from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
-    from terminalbench.watch.night import NightFrame, render_night
-    from terminalbench.watch.night_feed import NightFeed
+    from terminalbench.watch.night import NightFeed, NightFrame, render_night
 
     marks = {"p": {"t0": "+", "t1": "x"}}
     with tempfile.TemporaryDirectory(prefix="tbench-bench-") as place:

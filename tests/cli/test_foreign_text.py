@@ -18,9 +18,9 @@ from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.feed import Feed
 from terminalbench.records.event import Event
 from terminalbench.records.trial import Finding
-from terminalbench.watch.controls import Controls, ScreenMode
 from terminalbench.watch.logs import read_tail
 from terminalbench.watch.tables import Frame
+from terminalbench.watch.terminal import Controls, ScreenMode
 from terminalbench.watch.view import render
 
 EVIL = (

@@ -21,7 +21,7 @@ sys.stdout.write(f"{found} {len(results.trials())}\\n")  # at once: others write
 DASHBOARD = """
 from pathlib import Path
 from terminalbench.dashboard.answers import answer
-from terminalbench.dashboard.refresh import Refresher
+from terminalbench.dashboard.serve import Refresher
 from terminalbench.dashboard.site import Site
 site = Site(Path(argument))
 refresher = Refresher(site)

@@ -118,7 +118,7 @@ def test_it_leaves_a_folder_without_results_as_it_is(
 
 def test_a_dashboard_leaves_a_folder_without_results_as_it_is(tmp_path: Path) -> None:
     from terminalbench.dashboard.answers import answer
-    from terminalbench.dashboard.refresh import Refresher
+    from terminalbench.dashboard.serve import Refresher
     from terminalbench.dashboard.site import Site
 
     other = foreign_folder(tmp_path / "other")

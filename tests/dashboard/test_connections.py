@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from support.dashboard import Root
-from terminalbench.dashboard import app, connections
+from terminalbench.dashboard import app, serve
 from terminalbench.dashboard.security import make_access
 from terminalbench.dashboard.serve import SiteServer, _bind
 
@@ -68,9 +68,9 @@ def is_closed(one: socket.socket) -> bool:
 
 @pytest.fixture
 def running(root: Root, monkeypatch: pytest.MonkeyPatch) -> Generator[Running]:
-    monkeypatch.setattr(connections, "ASK_SEC", 0.6)
-    monkeypatch.setattr(connections, "READ_SEC", READ_SEC)
-    monkeypatch.setattr(connections, "LOOK_SEC", 0.1)
+    monkeypatch.setattr(serve, "ASK_SEC", 0.6)
+    monkeypatch.setattr(serve, "READ_SEC", READ_SEC)
+    monkeypatch.setattr(serve, "LOOK_SEC", 0.1)
     access, bound = make_access("127.0.0.1"), _bind("127.0.0.1", 0)
     server = SiteServer(root.site, access)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
@@ -110,7 +110,7 @@ def test_who_sends_no_whole_request_is_let_go(running: Running) -> None:
 def test_who_takes_nothing_of_an_answer_is_let_go_and_a_slow_reader_is_not(
     root: Root, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "ASK_SEC", 1000.0)
+    monkeypatch.setattr(serve, "ASK_SEC", 1000.0)
     folder = next(root.batch.runs.glob("*/a__1"))
     (folder / "big.log").write_bytes(b"a line\n" * 2_000_000)
     path = f"/batches/study/0/trials/{folder.parent.name}/a__1/raw/big.log"
@@ -135,8 +135,8 @@ def test_a_stream_that_may_have_no_reader_ends_and_can_be_asked_for_again(
 
 
 def test_many_idle_connections_make_room(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 8)
-    monkeypatch.setattr(connections, "ASK_SEC", 1000.0)
+    monkeypatch.setattr(serve, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(serve, "ASK_SEC", 1000.0)
     crowd = [running.connect() for _ in range(40)]
     assert running.answers()
     first = crowd[:20]

@@ -10,10 +10,10 @@ import pytest
 from support.dashboard import Root
 from support.live import START, Teller, job, job_event
 from support.results import STAMP, make_plan, make_trial
-from terminalbench.dashboard import refresh
+from terminalbench.dashboard import serve
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.live import LiveFeed
-from terminalbench.dashboard.refresh import Refresher
+from terminalbench.dashboard.serve import Refresher
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import allocate
 from terminalbench.index.scan import scan_all
@@ -45,7 +45,7 @@ def test_what_ends_while_the_dashboard_starts_is_not_missed(root: Root, monkeypa
         make_trial(root.batch, "b__4", profile="q", reward=1.0)
         append_jsonl(root.batch.events_jsonl, Event("2026-01-23T16:40:00Z", "job_ended", f"{STAMP}__q", 1))
 
-    monkeypatch.setattr(refresh, "scan_all", slow_scan)
+    monkeypatch.setattr(serve, "scan_all", slow_scan)
     refresher = Refresher(root.site)
     refresher.start()
     refresher.stop()

@@ -17,7 +17,7 @@ from support.results import STAMP, make_plan, make_trial
 from terminalbench.analytics.labels import add_label, make_label
 from terminalbench.dashboard.findings import classify
 from terminalbench.dashboard.frame import NotFound, Redirect
-from terminalbench.dashboard.refresh import Refresher
+from terminalbench.dashboard.serve import Refresher
 from terminalbench.experiments.batch import allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.index.scan import scan_all

@@ -192,7 +192,7 @@ def test_what_very_many_steps_tell_is_found_when_it_is_asked_for(root: Root, mon
     monkeypatch.setattr(root, "site", Site(root.path))
     monkeypatch.setattr(pages_trial, "MANY_STEPS", 50)
     later: list[Any] = []
-    monkeypatch.setattr(root.site, "made_later", lambda *given: later.append(given))
+    monkeypatch.setattr(root.site, "made", lambda *given, wait: later.append(given))
     long = root.text(trial("a__1"))
     assert ("Analyse them now" in long, "failure class" in long, later) == (True, False, [])
     assert long.count('<span class="wrong">failed</span>') == 1
@@ -201,7 +201,7 @@ def test_what_very_many_steps_tell_is_found_when_it_is_asked_for(root: Root, mon
         True,
     )
     assert "the findings appear here by themselves" in root.text(trial("a__1"), analyse="1")
-    ((batch, key, make, _),) = later
+    ((batch, key, make),) = later
     assert (batch, json.loads(encode_json(make()))) == ("study/0", told)
     root.site.kept(key, make)
 
@@ -223,7 +223,7 @@ def test_what_was_made_later_and_is_kept_no_longer_is_made_again(
     asked, made = Site(tmp_path), list[int]()
 
     def ask() -> int | None:
-        return asked.made_later("study/0", "key", lambda: made.append(1) or len(made), None)
+        return asked.made("study/0", "key", lambda: made.append(1) or len(made), wait=False)
 
     assert [ask(), ask(), ask()] == [None, 1, 1]
     for number in range(100):

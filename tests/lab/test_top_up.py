@@ -12,7 +12,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.experiments.tables import RunTable, TopUpTable
 from terminalbench.json_files import write_json
-from terminalbench.lab.top_up import top_up, with_extra
+from terminalbench.lab.resume import top_up_rounds, with_extra
 from terminalbench.records.trial import TaskRef
 from terminalbench.runner.growth import extended, with_attempts
 from terminalbench.runner.run import Listener
@@ -68,10 +68,10 @@ def test_a_rule_that_comes_late_is_a_departure_and_one_that_changes_is_refused()
 
 
 def test_without_a_rule_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from terminalbench.lab import top_up as module
-
     batch = Batch(tmp_path / "s" / "0")
     write_json(batch.plan_json, plan())
-    monkeypatch.setattr(module, "resume", lambda *_: pytest.fail("money was spent before the rule was looked for"))
+    monkeypatch.setattr(
+        "terminalbench.runner.resume.resume", lambda *_: pytest.fail("money was spent before the rule was looked for")
+    )
     with pytest.raises(UserError, match="has no .top_up. rule"):
-        top_up(batch, None, Listener())
+        top_up_rounds(batch, None, Listener())

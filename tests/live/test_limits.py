@@ -15,7 +15,7 @@ from terminalbench.harbor.limits.gate import Gate, GateState, gate_of, read_shar
 from terminalbench.index.scan import scan_all
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.feed import Feed
-from terminalbench.live.line import run_line
+from terminalbench.live.forecast import run_line
 from terminalbench.locks import lock
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render

@@ -7,8 +7,7 @@ import pytest
 
 from support.live import START, Teller, at, job_event, plan
 from terminalbench.experiments.plan import Exclusion, Plan
-from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import run_line, wait_lines, waiting_lines
+from terminalbench.live.forecast import eta_sec, run_line, wait_lines, waiting_lines
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records.event import Event
 from terminalbench.records.trial import TaskRef

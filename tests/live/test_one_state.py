@@ -22,8 +22,7 @@ from terminalbench.files import write_bytes
 from terminalbench.index.scan import scan_all
 from terminalbench.json_files import read_jsonl
 from terminalbench.live.feed import Feed
-from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import run_line
+from terminalbench.live.forecast import eta_sec, run_line
 from terminalbench.locks import lock
 from terminalbench.records.event import Event, EventKind, WaitKind
 from terminalbench.watch.tables import Frame

@@ -14,8 +14,7 @@ from support.live import START, Teller, at, job, job_event, plan
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.faults import ErrorClass
 from terminalbench.index.queries import TrialRow, assign_cells
-from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import wait_lines
+from terminalbench.live.forecast import eta_sec, wait_lines
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records.event import Event
 from terminalbench.records.trial import AgentStatus, Outcome, TaskRef, Trial, Usage

@@ -225,8 +225,7 @@ def test_every_surface_says_the_same_of_a_night(
     from support.dashboard import Root
     from terminalbench.cli.night_progress import NightTeller, night_line
     from terminalbench.dashboard.site import Site
-    from terminalbench.watch.night import total_line
-    from terminalbench.watch.night_feed import NightFeed
+    from terminalbench.watch.night import NightFeed, total_line
 
     marks = [{"p": {"a": "+x", "b": "+E"}, "q": {"a": "++", "b": "x."}}] * 2
     night = make_night(tmp_path / "night", marks, attempts=2)

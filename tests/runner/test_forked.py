@@ -19,8 +19,7 @@ from terminalbench.locks import start_ticks
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors import forked, local
 from terminalbench.runner.executors.forked import ADDRESS, ForkedProcess, LoadedHarbor, fork, harbor_loaded_once
-from terminalbench.runner.executors.loaded import ForkRequest, why_not
-from terminalbench.runner.executors.socket_folder import sweep
+from terminalbench.runner.executors.loaded import ForkRequest, sweep, why_not
 
 PROBE = """
 import json, os, resource, signal, sys, threading, time

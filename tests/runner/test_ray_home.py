@@ -22,11 +22,10 @@ from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.remote_gate import RemoteAdmission
 from terminalbench.json_files import append_jsonl, read_json, read_jsonl, write_json
 from terminalbench.records.event import Event
-from terminalbench.runner.executors import ray_payload, ray_scratch
+from terminalbench.runner.executors import ray_node, ray_payload
 from terminalbench.runner.executors.base import JobRun
 from terminalbench.runner.executors.ray_inbox import JobInbox
-from terminalbench.runner.executors.ray_node import NodeJob
-from terminalbench.runner.executors.ray_wire import (
+from terminalbench.runner.executors.ray_messages import (
     EventLine,
     FolderEnd,
     FolderPiece,
@@ -34,6 +33,7 @@ from terminalbench.runner.executors.ray_wire import (
     JobFile,
     LiveLogPiece,
 )
+from terminalbench.runner.executors.ray_node import NodeJob
 
 JOB = "2026-01-01__00-00-00-w2__p"
 
@@ -344,9 +344,9 @@ def test_the_files_and_mounts_of_a_command_are_sent_to_a_node(tmp_path: Path) ->
 def test_a_node_without_room_says_so_and_what_a_killed_job_left_is_removed(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = ray_scratch.JobScratch("killed")
+    left = ray_node.JobScratch("killed")
     os.close(left._lock)
-    monkeypatch.setattr(ray_scratch, "_SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(ray_node, "_SPARE_BYTES", 1 << 60)
     with pytest.raises(TbenchError, match=r"^no space on node .* MB are free in .*, but it needs 0 MB"):
         here.run(lambda _node, _job: 0)
     assert not left.folder.exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.records.event import Event
-from terminalbench.runner.scrub import scrub_leftovers
+from terminalbench.runner.deaths import scrub_leftovers
 from terminalbench.secrets.values import Secrets
 
 SECRET = "leftover-canary-7"

@@ -12,7 +12,7 @@ from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState
 from terminalbench.harbor.limits.pacing import Lane
 from terminalbench.json_files import read_jsonl
-from terminalbench.live.line import run_line
+from terminalbench.live.forecast import run_line
 from terminalbench.live.notices import Alerts
 from terminalbench.live.state import replay
 from terminalbench.records.event import Event

@@ -27,8 +27,8 @@ from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_all
 from terminalbench.json_files import append_jsonl
 from terminalbench.live.feed import Feed
+from terminalbench.live.forecast import run_line
 from terminalbench.live.limits import GateLimits
-from terminalbench.live.line import run_line
 from terminalbench.locks import lock
 from terminalbench.report.text import forecast_lines, summary
 from terminalbench.text import numbers

@@ -15,8 +15,7 @@ from terminalbench.overnight.training_report import TrainedNight, TrainingStep, 
 from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.worktree import CodePin
 from terminalbench.trainer.batches import TrialCounter
-from terminalbench.watch.night import NightFrame, render_night
-from terminalbench.watch.night_feed import NightFeed
+from terminalbench.watch.night import NightFeed, NightPage, render_night
 
 STEP = TrainingStep(nights=8, part="explore-1", share=0.35, trials=60, done=20, ran=10, began=1000.0)
 NIGHT = TrainedNight(training="prompts", night=3, lines=[], cost_usd=1.25, cost_unknown=0, stopped="x", step=STEP)
@@ -71,14 +70,14 @@ def test_the_live_view_of_a_night_shows_its_training(project: Project, width: in
     feed = watched(project.root)
     with lock(feed.folder.lock, "night"):
         feed.poll()
-        assert "training" not in "\n".join(line.plain for line in render_night(NightFrame(feed, START), width, 24))
+        assert "training" not in "\n".join(line.plain for line in render_night(NightPage(feed, START), width, 24))
         write_json(feed.folder.training_json, NIGHT)
         assert feed.poll()
-        lines = [line.plain for line in render_night(NightFrame(feed, START + 1), width, 24)]
+        lines = [line.plain for line in render_night(NightPage(feed, START + 1), width, 24)]
     assert "training 1.0 s" in lines[0]
     assert lines[2].startswith("training prompts, night 3 of 8")
     assert "explore-1 (35 %)" in lines[2]
     assert ("$1.25" in lines[2]) is (width == 140)  # the line above has the night's
     assert max(map(len, lines)) <= width
     feed.poll()
-    assert NightFrame(feed).word == "finished"  # whoever ran it is gone
+    assert NightPage(feed).word == "finished"  # whoever ran it is gone

@@ -2,8 +2,7 @@
 
 import pytest
 
-from terminalbench.watch.controls import Controls, ScreenMode, keys
-from terminalbench.watch.terminal import ViewEnd
+from terminalbench.watch.terminal import Controls, ScreenMode, ViewEnd, keys
 
 TRIALS = [("j", "a"), ("j", "b"), ("j", "c")]
 

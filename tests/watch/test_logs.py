@@ -9,8 +9,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.live.feed import Feed
 from terminalbench.live.state import replay
 from terminalbench.secrets.values import Secrets
-from terminalbench.watch.batch_page import BatchPage
 from terminalbench.watch.logs import STORY, read_tail
+from terminalbench.watch.view import BatchPage
 
 
 def test_a_trial_is_read_as_steps_first_and_its_logs_after(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_what_runs_has_its_steps_and_what_failed_its_check_on_the_page(tmp_path:
     batch = Batch(tmp_path / "s" / "0")
     running, failed = Teller("a__1", "a"), Teller("b__1", "b")
     events = [running.started(0), running.phase(1, "agent"), *failed.whole(0, 5, "failed")]
-    page = BatchPage.of(Feed(batch, replay(plan(), events)), owner=False)
+    page = BatchPage(Feed(batch, replay(plan(), events)))
     agent, verifier = (batch.job_folder(job("p")) / name for name in ("a__1/agent", "b__1/verifier"))
     agent.mkdir(parents=True)
     verifier.mkdir(parents=True)

@@ -32,9 +32,8 @@ from terminalbench.overnight.night import (
     WorkerPhase,
 )  # fmt: skip
 from terminalbench.runner.worktree import CodePin
-from terminalbench.watch.night import NightFrame, NightPage, render_night, total_line
-from terminalbench.watch.night_feed import IterationTally, NightFeed
-from terminalbench.watch.terminal import ViewEnd
+from terminalbench.watch.night import IterationTally, NightFeed, NightPage, render_night, total_line
+from terminalbench.watch.terminal import Controls, ViewEnd
 
 HOSTILE = "evil\x1b[2J\nname"
 
@@ -106,7 +105,7 @@ def feed(place: Path) -> NightFeed:
 
 
 def text(made: NightFeed, width: int, height: int) -> str:
-    lines = render_night(NightFrame(made, START + 1000), width, height)
+    lines = render_night(NightPage(made, START + 1000), width, height)
     return "\n".join(line.plain.rstrip() for line in lines) + "\n"
 
 
@@ -122,14 +121,14 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> NightFeed:
 
 @given(width=st.integers(1, 220), height=st.integers(1, 60))
 def test_it_fits_every_terminal(shown: NightFeed, width: int, height: int) -> None:
-    lines = render_night(NightFrame(shown, START + 1000), width, height)
+    lines = render_night(NightPage(shown, START + 1000), width, height)
     assert len(lines) == height
     assert all(line.cell_len <= width for line in lines)
     assert all(char.isprintable() for line in lines for char in line.plain)
 
 
 def test_its_own_view_asks_before_it_leaves_or_stops_the_night(shown: NightFeed) -> None:
-    page = NightPage.of(shown, owner=True)
+    page = NightPage(shown, controls=Controls(owner=True))
     for key, found in (
         ("?", "Ctrl-C           stop the night"),
         ("x", "q leave or stop   ? help"),
@@ -144,7 +143,7 @@ def test_its_own_view_asks_before_it_leaves_or_stops_the_night(shown: NightFeed)
     assert page.controls.wish is ViewEnd.STOP
     page.stopping = True
     assert "stopping" in page.lines(80, 24)[0].plain
-    other = NightPage.of(shown, owner=False)
+    other = NightPage(shown, controls=Controls(owner=False))
     other.press("q")
     assert other.controls.wish is ViewEnd.LEFT
 

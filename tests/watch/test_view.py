@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.text import Text
 
 from conftest import REPO
 from support.live import START, Teller, at, feed_of, job, job_event, plan
@@ -19,11 +18,11 @@ from terminalbench.live.model import LiveProfile
 from terminalbench.live.state import LiveState, replay
 from terminalbench.records.event import Event
 from terminalbench.records.trial import TaskRef
-from terminalbench.watch.controls import Controls, ScreenMode
 from terminalbench.watch.follow import Lines
-from terminalbench.watch.layout import Column, ScreenRow, cut, sentence, table
+from terminalbench.watch.layout import Column, cut, sentence, table
 from terminalbench.watch.logs import LogTail
 from terminalbench.watch.tables import Frame
+from terminalbench.watch.terminal import Controls, ScreenMode
 from terminalbench.watch.view import render
 
 HOSTILE = "evil\x1b[2J\x1b]0;owned\x07\r\nname\u202e"
@@ -292,8 +291,12 @@ def test_the_chosen_trial_stays_in_sight() -> None:
 
 
 def test_columns_give_way_by_importance_and_never_overflow() -> None:
-    columns = (Column("name", flexible=True, least=4), Column("kept", right=True), Column("dropped", 9))
-    rows = [ScreenRow([Text("a-long-name"), Text("12"), Text("x" * 20)])]
+    columns = (
+        Column("name", lambda row: row[0], flexible=True, least=4),
+        Column("kept", lambda row: row[1], right=True),
+        Column("dropped", lambda row: row[2], 9),
+    )
+    rows = [("a-long-name", "12", "x" * 20)]
     assert [line.plain for line in table(columns, rows, 45, narrow=False)] == [
         "name         kept  dropped",
         "a-long-name    12  xxxxxxxxxxxxxxxxxxxx",

@@ -59,8 +59,7 @@ def status_command(results: Path | None, as_json: bool) -> None:
 def _nights(batches: list[Path]) -> dict[Path, str]:
     """The nights that running batches belong to, each in a line."""
     from terminalbench.overnight.folder import NightFolder
-    from terminalbench.watch.night import total_line
-    from terminalbench.watch.night_feed import NightFeed
+    from terminalbench.watch.night import NightFeed, total_line
 
     found = {}
     for folder in dict.fromkeys(batch.parents[2] for batch in batches):

@@ -10,7 +10,7 @@ from terminalbench.cli.line import ProgressLine, StatusLine
 from terminalbench.cli.output import text_width
 from terminalbench.experiments.plan import exclusion_lines
 from terminalbench.live.feed import Feed
-from terminalbench.live.line import run_line
+from terminalbench.live.forecast import run_line
 from terminalbench.live.notices import Alert
 from terminalbench.live.state import LiveState
 from terminalbench.runner.run import Listener

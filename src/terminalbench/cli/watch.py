@@ -34,11 +34,11 @@ def command(where: BatchChoice, as_json: bool) -> int:
     feed = Feed(batch_to_watch(where))
     if not as_json and usable():
         from terminalbench.index.store import index_file
-        from terminalbench.watch.app import show
-        from terminalbench.watch.batch_page import BatchPage
+        from terminalbench.watch.attached import show
+        from terminalbench.watch.view import BatchPage
 
         index_file(feed.root)  # what there is to say of it is said before the screen is taken
-        end = show(BatchPage.of(feed, owner=False))
+        end = show(BatchPage(feed))
         if end is ViewEnd.TERMINATED:
             return end
         if end is not ViewEnd.OVER:
@@ -68,14 +68,13 @@ def _watch_night(folder: Path, *, as_json: bool) -> int:
     from terminalbench.overnight.night import IterationStatus, NightEvent
     from terminalbench.text.foreign import printable_json
     from terminalbench.text.paths import from_here
-    from terminalbench.watch.app import POLL_SEC, show
-    from terminalbench.watch.night import NightPage, event_line, total_line
-    from terminalbench.watch.night_feed import NightFeed
+    from terminalbench.watch.attached import POLL_SEC, show
+    from terminalbench.watch.night import NightFeed, NightPage, event_line, total_line
     from terminalbench.watch.terminal import ViewEnd, usable
 
     feed = NightFeed(NightFolder(folder))
     if not as_json and usable():
-        end = show(NightPage.of(feed, owner=False))
+        end = show(NightPage(feed))
         if end is ViewEnd.TERMINATED:
             return end
         if end is not ViewEnd.OVER:
@@ -103,7 +102,7 @@ def _stream(feed: "Feed", *, as_json: bool) -> None:
     import time
 
     from terminalbench.cli.output import end_with_the_reader
-    from terminalbench.watch.app import POLL_SEC
+    from terminalbench.watch.attached import POLL_SEC
     from terminalbench.watch.follow import EventPrinter
 
     end_with_the_reader()

@@ -124,7 +124,7 @@ def trial_findings(site: Site, ask: PageRequest, row: TrialRow, files: list[Tria
         return TrialFindings([*found, *site.kept(key, lambda: _find_apart(trial, missing))])
     if not ask.text("analyse") and not site.holds(key):
         return TrialFindings(found, missing=True)
-    made = site.made_later(batch, key, lambda: _find_apart(trial, missing), None)
+    made = site.made(batch, key, lambda: _find_apart(trial, missing), wait=False)
     return TrialFindings([*found, *(made or ())], waiting=made is None)
 
 

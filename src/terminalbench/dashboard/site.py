@@ -221,9 +221,9 @@ class Site:
         """Return whether it is kept."""
         return self._views.holds(key)
 
-    def made_later(self, batch: str, key: Hashable, make: Callable[[], Any], instead: Any) -> Any:
-        """`make()` if it is kept; else `instead`: it is made in the background, and the page is told of it."""
-        if self._views.holds(key):
+    def made(self, batch: str, key: Hashable, make: Callable[[], Any], instead: Any = None, *, wait: bool) -> Any:
+        """`make()`, kept; else, unless it is to `wait`, `instead`: it is made in the background, and pages are told."""
+        if wait or self._views.holds(key):
             return self._views.get(key, make)
 
         def work() -> None:

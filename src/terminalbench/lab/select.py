@@ -23,6 +23,7 @@ from terminalbench.strict import is_file, is_folder, is_there
 from terminalbench.text.paths import from_here, typed
 
 LIST_HINT = "tbench list shows the batches"
+_PLANS = ("*/plan.json", "*/*/plan.json")
 
 
 @dataclass(frozen=True)
@@ -155,13 +156,10 @@ def _of_other_tool(name: Named | None, reading: ReadOptions) -> Target | None:
 
 def _is_ours(folder: Path) -> bool:
     """Return whether a folder holds what `find_target` knows: a batch, one that lost its plan, Harbor jobs."""
-    inside = any(place.name == "runs" and _is_batch(place.parent) for place in (folder, *folder.parents[:2]))
     return (
-        inside
-        or _is_batch(folder)
+        (_batch_at(folder) or find_jobs(folder)) is not None
         or _lost_its_plan(folder)
-        or find_jobs(folder) is not None
-        or (any(folder.glob("*/plan.json")) or any(folder.glob("*/*/plan.json")))
+        or any(any(folder.glob(pattern)) for pattern in _PLANS)
     )
 
 
@@ -303,23 +301,24 @@ def _named(name: Path, results: Path | None, *, foreign: bool) -> Batch:
 
 def _in_folder(folder: Path, *, foreign: bool) -> Batch:
     """Return the batch in a folder, also where its `runs` or a job in them is named; else a batch of Harbor's jobs."""
-    for place in (folder, *folder.parents[:2]):
-        if place.name == "runs" and _is_batch(place.parent):
-            return Batch(place.parent)
-    if _is_batch(folder):
-        return Batch(folder)
+    if (batch := _batch_at(folder)) is not None:
+        return batch
     jobs = find_jobs(folder)
     if jobs is not None and foreign:
         return jobs
     inside = sorted((p.parent for p in folder.glob("*/plan.json")), key=lambda place: place.name)
     hint = f"name one of its batches, such as {typed(inside[-1])}" if inside else None
-    if _lost_its_plan(folder):
-        raise UserError(_LOST, where=str(folder), hint=_lost_hint(folder))
+    _refuse_lost(folder)
     what = "contains Harbor jobs that tbench did not start" if jobs else "is not a batch folder: it holds no plan.json"
     raise UserError(what if not foreign else f"{what} and no Harbor jobs", where=str(folder), hint=hint)
 
 
-_LOST = "is a batch without its plan.json, so its planned trials are unknown"
+def _batch_at(folder: Path) -> Batch | None:
+    """The batch that a folder is, or whose `runs`, or a job in them, it is."""
+    for place in (folder, *folder.parents[:2]):
+        if place.name == "runs" and _is_batch(place.parent):
+            return Batch(place.parent)
+    return Batch(folder) if _is_batch(folder) else None
 
 
 def _lost_its_plan(folder: Path) -> bool:
@@ -327,9 +326,15 @@ def _lost_its_plan(folder: Path) -> bool:
     return not (folder / "plan.json").exists() and (folder / "experiment.toml").is_file() and (folder / "runs").is_dir()
 
 
-def _lost_hint(folder: Path) -> str:
-    read = f"tbench compare {typed(folder / 'runs')} reads its trials as Harbor jobs"
-    return f"restore plan.json from a copy; {read}" if any((folder / "runs").glob("*/*/result.json")) else "run it anew"
+def _refuse_lost(folder: Path) -> None:
+    if not _lost_its_plan(folder):
+        return
+    hint = "run it anew"
+    if any((folder / "runs").glob("*/*/result.json")):
+        read = f"tbench compare {typed(folder / 'runs')} reads its trials as Harbor jobs"
+        hint = f"restore plan.json from a copy; {read}"
+    what = "is a batch without its plan.json, so its planned trials are unknown"
+    raise UserError(what, where=str(folder), hint=hint)
 
 
 def _newest(folder: Path, *, foreign: bool) -> Batch:
@@ -380,17 +385,15 @@ def of_this_project(batch: Batch) -> bool:
 def watched_batch(folder: Path) -> Batch:
     """The batch that a folder without a plan stands for: one it lies in, the only one in it, or jobs of Harbor."""
     whole = folder.resolve()
-    for place in (whole, *whole.parents[:2]):
-        if place.name == "runs" and _is_batch(place.parent):
-            return Batch(place.parent)
+    if (batch := _batch_at(whole)) is not None:
+        return batch
     found = list(find_batches(whole))
     if is_file(folder / "config.json"):  # a job of Harbor: it is shown with those beside it
         found = [batch for batch in found if isinstance(batch, ForeignJobs)]
     if len(found) == 1:
         return found[0]
-    inside = [plan.parent for pattern in ("*/plan.json", "*/*/plan.json") for plan in folder.glob(pattern)]
-    if _lost_its_plan(folder):
-        raise UserError(_LOST, where=str(folder), hint=_lost_hint(folder))
+    inside = [plan.parent for pattern in _PLANS for plan in folder.glob(pattern)]
+    _refuse_lost(folder)
     if not inside:
         raise UserError("is neither a batch nor a folder of Harbor jobs", where=str(folder))
     one = max(inside, key=lambda place: (place / "plan.json").stat().st_mtime)

@@ -19,8 +19,7 @@ from terminalbench.index.results import Results, list_batches
 from terminalbench.index.results import open_results as open_index
 from terminalbench.index.views import open_view, open_views
 from terminalbench.live.feed import Feed
-from terminalbench.live.forecast import eta_sec
-from terminalbench.live.line import waiting_lines
+from terminalbench.live.forecast import eta_sec, waiting_lines
 from terminalbench.live.model import WaitingTrial
 from terminalbench.live.notices import Alert
 from terminalbench.live.processes import ForeignRun, announced_batches, live_processes

@@ -38,11 +38,9 @@ _MOST_TASK_FILES = 16
 
 @dataclass(frozen=True)
 class PlanDrift:
-    """Differences from the plan: the files of profiles and tasks as they are now, and a word on each."""
+    """Differences from the plan: the profiles and the files of tasks as they are now, and a word on each."""
 
-    contents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    values: dict[str, dict[str, str]] = field(default_factory=dict)
-    uploads: dict[str, dict[str, str]] = field(default_factory=dict)
+    profiles: dict[str, ProfileRecord] = field(default_factory=dict)
     tasks: dict[str, dict[str, str]] = field(default_factory=dict)
     departures: tuple[Departure, ...] = ()
 
@@ -55,40 +53,52 @@ def find_changes(
     What the plan does not tell is unknown.
     """
     root = Path(plan.provenance.root or "")
-    contents: dict[str, dict[str, Any]] = {}
-    values: dict[str, dict[str, str]] = {}
-    uploads: dict[str, dict[str, str]] = {}
-    found_out: list[Departure] = []
+    profiles: dict[str, ProfileRecord] = {}
+    departures: list[Departure] = []
     for record in plan.profiles:
-        if record.key not in environments:
-            continue
-        held = values_now(record, environments[record.key])
-        others = [name for name, value in held.items() if record.values.get(name, value) != value]
-        if others:
-            values[record.key] = {**record.values, **held}
-            text = f'profile "{record.key}" has changed: another value of {some(others)}'
-            found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
-        brought = _uploads_now(record, root)
-        if brought != record.uploads:
-            uploads[record.key] = brought
-            text = f'profile "{record.key}" has changed: {some(changed_names(record.uploads, brought))}'
-            found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
-        now = _files_now(record, _config(batch, plan, record.key), root)
-        planned = {aspect: record.content.get(aspect) or {} for aspect in now}
-        found = differences(planned, now)
-        if found:
-            contents[record.key] = now
-            told = "; ".join(summaries(found))
-            text = f'profile "{record.key}" has changed: {told}'
-            found_out.append(Departure(DepartureKind.CHANGED_PROFILES, text))
+        if record.key in environments:
+            now, changes = _profile_now(record, environments[record.key], _config(batch, plan, record.key), root)
+            profiles |= {record.key: now} if changes else {}
+            texts = (f'profile "{record.key}" has changed: {change}' for change in changes)
+            departures += [Departure(DepartureKind.CHANGED_PROFILES, text) for text in texts]
     wanted = {task.ref: task for job in plan.jobs for task in job.tasks if (task.label, task.ref.id) in cells}
-    changed: dict[str, dict[str, str]] = {}
+    tasks: dict[str, dict[str, str]] = {}
     for name, files in task_files(wanted.values()).items():
         if (was := plan.task_files.get(name)) is not None and was != files:
-            changed[name] = files
+            tasks[name] = files
             text = f'task "{name}" has changed: {some(changed_names(was, files))}'
-            found_out.append(Departure(DepartureKind.CHANGED_TASKS, text))
-    return PlanDrift(contents, values, uploads, changed, tuple(found_out))
+            departures.append(Departure(DepartureKind.CHANGED_TASKS, text))
+    return PlanDrift(profiles, tasks, tuple(departures))
+
+
+def _profile_now(
+    record: ProfileRecord, environment: Mapping[str, str], config: Mapping[str, Any], root: Path
+) -> tuple[ProfileRecord, list[str]]:
+    """Return a planned profile with its variables and files as they are now, and what of them has changed.
+
+    A profile of two treatments has an id of its own, so that its trials are pooled with those of neither.
+    """
+    changes: list[str] = []
+    values, uploads = record.values, _uploads_now(record, root)
+    held = values_now(record, environment)
+    others = [name for name, value in held.items() if values.get(name, value) != value]
+    marks = ""
+    if others:
+        values = {**values, **held}
+        marks += str(sorted(values.items()))
+        changes.append(f"another value of {some(others)}")
+    if uploads != record.uploads:
+        marks += str(sorted(uploads.items()))
+        changes.append(some(changed_names(record.uploads, uploads)))
+    files = _files_now(record, config, root)
+    if found := differences({aspect: record.content.get(aspect) or {} for aspect in files}, files):
+        changes.append("; ".join(summaries(found)))
+    if not changes:
+        return record, changes
+    content = {**record.content, **{aspect: files[aspect] for aspect in ON_DISK if files.get(aspect)}}
+    both = sha256(f"{record.id}+{content_id(content)}{marks}".encode()).hexdigest()[:12]
+    now = msgspec.structs.replace(record, id=f"p{both}", content=content, values=values, uploads=uploads)
+    return now, changes
 
 
 def refuse(changes: PlanDrift, plan: Plan, where: str) -> None:
@@ -104,16 +114,10 @@ def refuse(changes: PlanDrift, plan: Plan, where: str) -> None:
 
 
 def accepted(plan: Plan, changes: PlanDrift) -> Plan:
-    """The plan with what changed as it is now, each as a departure.
-
-    A profile of two treatments has an id of its own, so that its trials are pooled with those of neither.
-    """
+    """The plan with what changed as it is now, each as a departure."""
     if not changes.departures:
         return plan
-    profiles = tuple(
-        _mixed(record, *(part.get(record.key) for part in (changes.contents, changes.values, changes.uploads)))
-        for record in plan.profiles
-    )
+    profiles = tuple(changes.profiles.get(record.key, record) for record in plan.profiles)
     ids = {record.key: record.id for record in profiles}
     return msgspec.structs.replace(
         plan,
@@ -264,22 +268,4 @@ def with_uploads(batch: Batch, plan: Plan) -> Plan:
         plan,
         profiles=tuple(msgspec.structs.replace(record, uploads=first[record.key]) for record in plan.profiles),
         departures=(*plan.departures, *(one for one in found if one not in plan.departures)),
-    )
-
-
-def _mixed(
-    record: ProfileRecord, now: Mapping[str, Any] | None, values: dict[str, str] | None, uploads: dict[str, str] | None
-) -> ProfileRecord:
-    if now is None and values is None and uploads is None:
-        return record
-    files = {aspect: (now or {}).get(aspect, record.content.get(aspect)) for aspect in ON_DISK}
-    content = {**record.content, **{aspect: value for aspect, value in files.items() if value}}
-    told = "".join(str(sorted(part.items())) for part in (values, uploads) if part is not None)
-    both = sha256(f"{record.id}+{content_id(content)}{told}".encode()).hexdigest()[:12]
-    return msgspec.structs.replace(
-        record,
-        id=f"p{both}",
-        content=content,
-        values=values or record.values,
-        uploads=uploads if uploads is not None else record.uploads,
     )

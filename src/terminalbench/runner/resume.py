@@ -36,10 +36,10 @@ from terminalbench.locks import LockHeld, lock
 from terminalbench.records.event import Event, EventKind
 from terminalbench.records.trial import Outcome, ReadState
 from terminalbench.registry import is_import_path
-from terminalbench.runner.additions import GrownPlan, grow, root_of
 from terminalbench.runner.changes import PlanDrift, accepted, find_changes, refuse, unrecorded_code, with_task_files
+from terminalbench.runner.deaths import scrub_leftovers
 from terminalbench.runner.environment import declared_variables, process_environment, stated_endpoints
-from terminalbench.runner.growth import is_quarantined
+from terminalbench.runner.growth import GrownPlan, grow, is_quarantined, root_of
 from terminalbench.runner.images import ImageBooks, build_notes, image_books, with_builds, with_images
 from terminalbench.runner.kill import await_ends, end_leftovers
 from terminalbench.runner.local_models import local_models, served
@@ -62,7 +62,6 @@ from terminalbench.runner.run import (
     copy_artifacts,
     run_jobs,
 )
-from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.supervise import free_wave_name
 from terminalbench.runner.waves import LOST, Cell, lost_verdicts, next_wave, said, with_lost
 from terminalbench.secrets.find import references

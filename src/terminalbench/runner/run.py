@@ -41,6 +41,7 @@ from terminalbench.modes import make_folder
 from terminalbench.records.event import Event
 from terminalbench.runner.changes import with_uploads
 from terminalbench.runner.control import check_orders
+from terminalbench.runner.deaths import scrub_leftovers
 from terminalbench.runner.executors.base import ClusterExecutor
 from terminalbench.runner.kill import end_containers
 from terminalbench.runner.local_models import local_models, served
@@ -58,7 +59,6 @@ from terminalbench.runner.preflight import (
 )
 from terminalbench.runner.provenance import pinned, provenance
 from terminalbench.runner.repository import env_file_notes
-from terminalbench.runner.scrub import scrub_leftovers
 from terminalbench.runner.signals import put_off
 from terminalbench.runner.supervise import BatchSupervisor, Launch, Turns, free_wave_name
 from terminalbench.runner.watchdog_loop import Observer, WatchdogLoop

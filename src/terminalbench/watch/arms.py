@@ -15,38 +15,31 @@ from rich.text import Text
 from terminalbench.experiments.batch import Batch
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec
-from terminalbench.live.model import LiveProfile
+from terminalbench.live.model import LiveProfile, LiveTrial
 from terminalbench.live.state import LiveState
-from terminalbench.text.numbers import NOTHING, duration, plural
+from terminalbench.text.numbers import duration, plural
 from terminalbench.text.screen import driver
 from terminalbench.watch.follow import EventPrinter
-from terminalbench.watch.layout import Column, ScreenRow, clean, cut, fit, table
-from terminalbench.watch.tables import cost
+from terminalbench.watch.layout import Column, clean, cut, fit, table
+from terminalbench.watch.tables import cost, counted, took
 
 _REFRESH_SEC = 0.5
 _RUNNING = 8
 _COLUMNS = (
-    Column("ARM", flexible=True, least=10),
-    Column("Progress", right=True),
-    Column("Resolved", right=True),
-    Column("Failed", right=True),
-    Column("Errors", right=True),
-    Column("Retries", 2, right=True),
-    Column("Avg time", 3, right=True),
-    Column("Cost", 4, right=True),
-)
-_NOW = (
-    Column("", flexible=True, least=18),
-    Column("", flexible=True, least=8),
-    Column(""),
-    Column("", right=True),
+    Column("ARM", lambda arm: Text(clean(arm.label), "cyan"), flexible=True, least=10),
+    Column("Progress", lambda arm: arm.progress, right=True),
+    Column("Resolved", lambda arm: counted(arm.outcomes["passed"], "green"), right=True),
+    Column("Failed", lambda arm: counted(arm.outcomes["failed"], "red"), right=True),
+    Column("Errors", lambda arm: counted(arm.broken, "yellow"), right=True),
+    Column("Retries", lambda arm: counted(arm.step_retries, ""), 2, right=True),
+    Column("Avg time", lambda arm: took(arm.mean_sec), 3, right=True),
+    Column("Cost", cost, 4, right=True),
 )
 
 
 def arm_lines(state: LiveState, now: float, width: int) -> list[Text]:
     """The table, no line wider than `width`: progress is that of each arm, trials of an earlier run count."""
     arms = list(state.profiles.values())
-    rows = [_row(arm) for arm in arms]
     total = LiveProfile.total(arms)
     exact = eta_sec(state, now)
     left = exact if exact is not None else _rough_eta_sec(state, now)
@@ -55,8 +48,8 @@ def arm_lines(state: LiveState, now: float, width: int) -> list[Text]:
     elapsed = f" ({duration(until - state.began)})" if state.began is not None else ""
     about = "about " if exact is None else ""
     eta = "" if done else f"ETA {about}{duration(left)}" if left is not None else "ETA unknown"
-    rows.append(_row(total, name=f"TOTAL{elapsed}", style="bold"))
-    lines = table(_COLUMNS, rows, width, narrow=False)
+    total.key = f"TOTAL{elapsed}"
+    lines = table(_COLUMNS, arms, width, narrow=False, total=total)
     lines.insert(-1, Text("─" * min(width, max(line.cell_len for line in lines)), "dim"))
     many = len(state.running)
     head = [plural(many, "trial") + " running" if many else "", eta]
@@ -80,33 +73,22 @@ def _rough_eta_sec(state: LiveState, now: float) -> float | None:
     return max(0.0, each * left - sum(min(age, each) for age in ages)) / max(1, len(running))
 
 
-def _row(arm: LiveProfile, name: str | None = None, style: str = "") -> ScreenRow:
-    passed, failed = arm.outcomes["passed"], arm.outcomes["failed"]
-    fields = (
-        Text(clean(name or arm.label), "" if name else "cyan"),
-        Text(arm.progress),
-        Text(str(passed), "green" if passed else "dim"),
-        Text(str(failed), "red" if failed else "dim"),
-        Text(str(arm.broken), "yellow" if arm.broken else "dim"),
-        Text(str(arm.step_retries), "" if arm.step_retries else "dim"),
-        Text(NOTHING if arm.mean_sec is None or name else duration(arm.mean_sec)),
-        Text(cost(arm)),
-    )
-    return ScreenRow(fields, style)
-
-
 def _running(state: LiveState, now: float, width: int) -> list[Text]:
     """The trials that run, the oldest first, each with where in its workflow it is."""
+
+    def arm(trial: LiveTrial) -> str:
+        found = state.profiles.get(trial.profile)
+        return found.label if found is not None else trial.profile
+
+    columns = (
+        Column("", lambda one: f"  {clean(one.task or one.name)}", flexible=True, least=18),
+        Column("", arm, flexible=True),
+        Column("", lambda one: one.doing),
+        Column("", lambda one: duration(now - one.started) if one.started is not None else "", right=True),
+    )
     trials = state.running
-    rows = []
-    for trial in trials[:_RUNNING]:
-        age = duration(now - trial.started) if trial.started is not None else ""
-        arm = state.profiles.get(trial.profile)
-        shown = arm.label if arm is not None else trial.profile
-        fields = (f"  {clean(trial.task or trial.name)}", clean(shown), clean(trial.doing), age)
-        rows.append(ScreenRow([Text(field) for field in fields], "dim"))
     more = [Text(f"  and {len(trials) - _RUNNING} more", "dim")] if len(trials) > _RUNNING else []
-    return [*table(_NOW, rows, width), *more] if rows else []
+    return [*table(columns, trials[:_RUNNING], width, style=lambda _trial: "dim"), *more]
 
 
 class ArmsWatch:

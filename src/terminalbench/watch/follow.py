@@ -18,8 +18,7 @@ from terminalbench.records.event import Event
 from terminalbench.text.foreign import printable_json
 from terminalbench.text.numbers import duration
 from terminalbench.text.outcomes import ending
-from terminalbench.watch.app import POLL_SEC
-from terminalbench.watch.attached import AttachableView, OwnView
+from terminalbench.watch.attached import POLL_SEC, AttachableView, OwnView
 from terminalbench.watch.layout import clean
 from terminalbench.watch.tables import price
 

@@ -1,7 +1,8 @@
 """Text that fits: cleaned, cut to cells, in columns that give way by their importance. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -35,35 +36,55 @@ def sentence(text: str, width: int) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its title, a shorter one for narrow terminals, how soon it gives way (0 = never).
+    """One column: its title, what stands in it of an item, how soon it gives way (0 = never), a shorter title.
 
-    A `flexible` one is cut down to `least` cells before any other column gives way.
+    A `flexible` one is cut down to `least` cells before any other column gives way. One that is not `added` up is empty
+    in a line of totals.
     """
 
     title: str
+    value: Callable[[Any], Text | str]
     importance: int = 0
     short: str | None = None
     right: bool = False
     flexible: bool = False
     least: int = 8
+    added: bool = True
+
+    def cell(self, item: Any) -> Text:
+        """Return what stands in the line of an item; a text without a style is made printable."""
+        value = self.value(item)
+        return value if isinstance(value, Text) else Text(clean(value))
 
 
 @dataclass(frozen=True)
 class ScreenRow:
-    """The fields of a line, texts that are already clean, and a style for all of it."""
+    """The fields of a line, and a style for all of it."""
 
     cells: Sequence[Text]
     style: str = ""
 
 
 def table(
-    columns: Sequence[Column], rows: Sequence[ScreenRow], width: int, *, narrow: bool | None = None
+    columns: Sequence[Column],
+    items: Iterable[Any],
+    width: int,
+    *,
+    narrow: bool | None = None,
+    style: Callable[[Any], str] = lambda _item: "",
+    total: Any = None,
 ) -> list[Text]:
-    """Lines of at most `width` cells: with `narrow` True or False a head of short or full titles, without it none."""
+    """Lines of at most `width` cells, one an item, and one of the `total`, if there is one.
+
+    With `narrow` True or False there is a head of short or full titles, without it none.
+    """
     titles = [Text(column.short if narrow and column.short is not None else column.title) for column in columns]
-    lines = [*([] if narrow is None else [ScreenRow(titles, "bold")]), *rows]
-    shown = _fitting(columns, lines, width)
-    return [_line(columns, row, shown, width) for row in lines]
+    rows = [] if narrow is None else [ScreenRow(titles, "bold")]
+    rows += [ScreenRow([column.cell(item) for column in columns], style(item)) for item in items]
+    if total is not None:
+        rows.append(ScreenRow([column.cell(total) if column.added else Text() for column in columns], "bold"))
+    shown = _fitting(columns, rows, width)
+    return [_line(columns, row, shown, width) for row in rows]
 
 
 def _fitting(columns: Sequence[Column], rows: Sequence[ScreenRow], width: int) -> dict[int, int]:

@@ -1,5 +1,6 @@
 """The tables of the live view: profiles, running trials, the last finished ones. Pure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rich.text import Text
@@ -12,9 +13,9 @@ from terminalbench.live.state import LiveState
 from terminalbench.text import numbers
 from terminalbench.text.numbers import NOTHING, UNKNOWN, duration
 from terminalbench.text.outcomes import MARKS, colour, ending, word
-from terminalbench.watch.controls import Controls
-from terminalbench.watch.layout import Column, ScreenRow, clean, cut, sentence, table
+from terminalbench.watch.layout import Column, clean, cut, sentence, table
 from terminalbench.watch.logs import LogTail
+from terminalbench.watch.terminal import Controls
 
 NARROW = 100
 REASONS = 72
@@ -70,58 +71,47 @@ def _classes(profile: LiveProfile) -> str:
     return clean(", ".join(f"{word(name) if name in MARKS else name} {n}" for n, name in found)) or NOTHING
 
 
+def counted(number: int, style: str) -> Text:
+    """A number in a colour; 0 is dim."""
+    return Text(str(number), style if number else "dim")
+
+
+def took(seconds: float | None) -> str:
+    """A time, or that there is none yet."""
+    return NOTHING if seconds is None else duration(seconds)
+
+
+def _share(profile: LiveProfile) -> str:
+    return numbers.percent(profile.outcomes["passed"] / profile.measured if profile.measured else None)
+
+
+def _interval(profile: LiveProfile) -> str:
+    measured = profile.measured
+    return numbers.percents(*wilson(profile.outcomes["passed"] / measured, measured)) if measured else NOTHING
+
+
 _BY_CLASS = "errors by class"
 _PROFILE_COLUMNS = (
-    Column("profile", flexible=True, least=10),
-    Column("done", right=True),
-    Column("passed", 1, "pass", right=True),
-    Column("failed", 1, "fail", right=True),
-    Column("errors", 2, "err", right=True),
-    Column("of trials", 2, "share", right=True),
-    Column("95 % interval", 4, "95 %", right=True),
-    Column("cost", 3, right=True),
-    Column("tokens", 8, right=True),
-    Column("mean", 5, right=True),
-    Column("p90", 7, right=True),
-    Column("retries", 6, "retry", right=True),
-    Column(_BY_CLASS, 9),
+    Column("profile", lambda one: one.label or "(no profile)", flexible=True, least=10),
+    Column("done", lambda one: one.progress, right=True),
+    Column("passed", lambda one: counted(one.outcomes["passed"], "green"), 1, "pass", right=True),
+    Column("failed", lambda one: counted(one.outcomes["failed"], "red"), 1, "fail", right=True),
+    Column("errors", lambda one: counted(one.broken, "yellow"), 2, "err", right=True),
+    Column("of trials", _share, 2, "share", right=True, added=False),
+    Column("95 % interval", _interval, 4, "95 %", right=True, added=False),
+    Column("cost", cost, 3, right=True),
+    Column("tokens", _tokens, 8, right=True),
+    Column("mean", lambda one: took(one.mean_sec), 5, right=True, added=False),
+    Column("p90", lambda one: took(one.p90_sec), 7, right=True, added=False),
+    Column("retries", lambda one: counted(one.retries, ""), 6, "retry", right=True),
+    Column(_BY_CLASS, lambda one: Text(_classes(one), "yellow"), 9),
 )
 
 
 def profile_lines(profiles: list[LiveProfile], width: int) -> list[Text]:
     """The table of profiles; several get a line of totals."""
-    rows = [_profile_row(profile) for profile in profiles]
-    if len(profiles) > 1:
-        rows.append(_profile_row(LiveProfile.total(profiles), total=True))
-    return table(_PROFILE_COLUMNS, rows, width, narrow=width < NARROW)
-
-
-def _profile_row(profile: LiveProfile, *, total: bool = False) -> ScreenRow:
-    passed, failed, measured = profile.outcomes["passed"], profile.outcomes["failed"], profile.measured
-    own = [
-        numbers.percent(passed / measured if measured else None),
-        numbers.percents(*wilson(passed / measured, measured)) if measured else NOTHING,
-        *(NOTHING if sec is None else duration(sec) for sec in (profile.mean_sec, profile.p90_sec)),
-    ]
-    share, interval, mean, p90 = ("" if total else text for text in own)
-    return ScreenRow(
-        [
-            Text(clean(profile.label) or "(no profile)"),
-            Text(profile.progress),
-            Text(str(passed), "green" if passed else "dim"),
-            Text(str(failed), "red" if failed else "dim"),
-            Text(str(profile.broken), "yellow" if profile.broken else "dim"),
-            Text(share),
-            Text(interval),
-            Text(cost(profile)),
-            Text(_tokens(profile)),
-            Text(mean),
-            Text(p90),
-            Text(str(profile.retries), "" if profile.retries else "dim"),
-            Text(_classes(profile), "yellow"),
-        ],
-        "bold" if total else "",
-    )
+    total = LiveProfile.total(profiles) if len(profiles) > 1 else None
+    return table(_PROFILE_COLUMNS, profiles, width, narrow=width < NARROW, total=total)
 
 
 def error_lines(profiles: list[LiveProfile], head: Text, width: int) -> list[Text]:
@@ -131,75 +121,75 @@ def error_lines(profiles: list[LiveProfile], head: Text, width: int) -> list[Tex
     return [Text(sentence(text, width), "yellow") for text in texts]
 
 
-_RUNNING_COLUMNS = (
-    Column(""),
-    Column("task", flexible=True, least=20),
-    Column("attempt", 4),
-    Column("profile", 3, flexible=True, least=8),
-    Column("phase", 1),
-    Column("age", right=True),
-    Column("steps", 4, right=True),
-    Column("tokens", 6, right=True),
-    Column("cost", 5, right=True),
-    Column("last sign", 2, right=True),
-)
-
-
-def _finished_columns(width: int) -> tuple[Column, ...]:
-    """The columns of the trials that ended: why one failed is worth more than what it cost."""
-    task, reason = (20, 32) if width >= REASONS else (16, 16)
-    return (
-        Column(""),
-        Column("outcome"),
-        Column("task", flexible=True, least=task),
-        Column("attempt", 5),
-        Column("profile", 2, flexible=True, least=8),
-        Column("time", 3, right=True),
-        Column("cost", 4, right=True),
-        Column("reason", 1, flexible=True, least=reason),
-    )
-
-
 def running_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int) -> list[Text]:
     """The running trials, the oldest first."""
-    rows = []
-    for trial in _window(trials, frame.controls.chosen, limit - 1):
-        age = duration(frame.now - trial.started if trial.started is not None else None)
+
+    def sign(trial: LiveTrial) -> str:
         signs = [time for time in (trial.last, frame.signs.get(trial.key)) if time is not None]
-        sign = f"{duration(frame.now - max(signs))} ago" if signs else UNKNOWN
-        used = _spent(frame.spent.get(trial.key), frame.state.profiles.get(trial.profile))
-        rows.append(_row(frame, trial, [], [Text(clean(trial.doing)), Text(age), *used, Text(sign)]))
-    hidden = f", {len(rows)} shown" if len(rows) < len(trials) else ""
-    return [Text(cut(f"Running ({len(trials)}){hidden}", width), "bold"), *table(_RUNNING_COLUMNS, rows, width)]
+        return f"{duration(frame.now - max(signs))} ago" if signs else UNKNOWN
 
+    def steps(trial: LiveTrial) -> str:
+        spent = frame.spent.get(trial.key)
+        return numbers.plural(spent.steps, "step") if spent is not None else ""
 
-def _spent(spent: SpentSoFar | None, profile: LiveProfile | None) -> list[Text]:
-    """Steps, tokens and cost so far; nothing while no log tells."""
-    if spent is None:
-        return [Text("")] * 3
-    used = "" if spent.tokens is None else f"{numbers.tokens(spent.tokens)} tokens"
-    money = "" if spent.cost_usd is None else spent.cost(no_model=profile is not None and profile.free)
-    return [Text(numbers.plural(spent.steps, "step")), Text(used), Text(money)]
+    def tokens(trial: LiveTrial) -> str:
+        spent = frame.spent.get(trial.key)
+        return f"{numbers.tokens(spent.tokens)} tokens" if spent is not None and spent.tokens is not None else ""
+
+    def money(trial: LiveTrial) -> str:
+        spent, profile = frame.spent.get(trial.key), frame.state.profiles.get(trial.profile)
+        if spent is None or spent.cost_usd is None:
+            return ""
+        return spent.cost(no_model=profile is not None and profile.free)
+
+    columns = (
+        _mark(frame),
+        Column("task", lambda one: one.task or one.name, flexible=True, least=20),
+        Column("attempt", lambda one: f"#{frame.state.attempt(one)}", 4),
+        Column("profile", lambda one: one.profile, 3, flexible=True),
+        Column("phase", lambda one: one.doing, 1),
+        Column("age", lambda one: duration(frame.now - one.started if one.started is not None else None), right=True),
+        Column("steps", steps, 4, right=True),
+        Column("tokens", tokens, 6, right=True),
+        Column("cost", money, 5, right=True),
+        Column("last sign", sign, 2, right=True),
+    )
+    shown = _window(trials, frame.controls.chosen, limit - 1)
+    hidden = f", {len(shown)} shown" if len(shown) < len(trials) else ""
+    head = Text(cut(f"Running ({len(trials)}){hidden}", width), "bold")
+    return [head, *table(columns, shown, width, style=_chosen_style(frame))]
 
 
 def finished_lines(frame: Frame, trials: list[LiveTrial], width: int, limit: int) -> list[Text]:
-    """The trials that ended last, the newest first."""
-    rows = []
-    for trial in _window(trials, frame.controls.chosen, limit - 1):
-        outcome = trial.outcome or ""
-        why = ": ".join(part for part in (trial.error_class, trial.error) if part) if outcome != "passed" else ""
+    """The trials that ended last, the newest first; why one failed is worth more than what it cost."""
+
+    def reason(trial: LiveTrial) -> str:
+        passed = trial.outcome == "passed"
+        why = "" if passed else ": ".join(part for part in (trial.error_class, trial.error) if part)
         why = why or frame.checks.get(trial.key, "")
-        again = f"retried {trial.retries}x{'; ' if why else ''}" if trial.retries else ""
-        money = price(trial.cost_usd, frame.state.profiles.get(trial.profile))
-        more = [Text(duration(trial.duration)), Text(money), Text(clean(again + why))]
-        rows.append(_row(frame, trial, [Text(ending(outcome), colour(outcome))], more))
-    return [Text(cut("Last finished", width), "bold"), *table(_finished_columns(width), rows, width)]
+        return "; ".join(filter(None, (f"retried {trial.retries}x" if trial.retries else "", why)))
+
+    wide = width >= REASONS
+    columns = (
+        _mark(frame),
+        Column("outcome", lambda one: Text(ending(one.outcome or ""), colour(one.outcome or ""))),
+        Column("task", lambda one: one.task or one.name, flexible=True, least=20 if wide else 16),
+        Column("attempt", lambda one: f"#{frame.state.attempt(one)}", 5),
+        Column("profile", lambda one: one.profile, 2, flexible=True),
+        Column("time", lambda one: duration(one.duration), 3, right=True),
+        Column("cost", lambda one: price(one.cost_usd, frame.state.profiles.get(one.profile)), 4, right=True),
+        Column("reason", reason, 1, flexible=True, least=32 if wide else 16),
+    )
+    shown = _window(trials, frame.controls.chosen, limit - 1)
+    return [Text(cut("Last finished", width), "bold"), *table(columns, shown, width, style=_chosen_style(frame))]
 
 
-def _row(frame: Frame, trial: LiveTrial, before: list[Text], after: list[Text]) -> ScreenRow:
-    chosen = trial.key == frame.controls.chosen
-    who = [Text(clean(trial.task or trial.name)), Text(f"#{frame.state.attempt(trial)}"), Text(clean(trial.profile))]
-    return ScreenRow([Text(">" if chosen else " "), *before, *who, *after], "reverse" if chosen else "")
+def _mark(frame: Frame) -> Column:
+    return Column("", lambda one: ">" if one.key == frame.controls.chosen else " ")
+
+
+def _chosen_style(frame: Frame) -> Callable[[LiveTrial], str]:
+    return lambda one: "reverse" if one.key == frame.controls.chosen else ""
 
 
 def _window(trials: list[LiveTrial], chosen: TrialKey | None, size: int) -> list[LiveTrial]:

@@ -1,7 +1,7 @@
 """One batch: how it stands, profile by profile and task by task, what was planned, and what departed from it."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,27 +10,114 @@ import msgspec
 from terminalbench.dashboard.findings import Failures, batch_failures, classify_missing
 from terminalbench.dashboard.frame import Crumb, CsvTable, Page, PageRequest
 from terminalbench.dashboard.links import compare_path, experiment_path, night_path, training_path, why_path
-from terminalbench.dashboard.live import ShownState
+from terminalbench.dashboard.live import ShownState, named, outcome_bars, place, running_cells, waits
 from terminalbench.dashboard.pages.charts import has_instances
-from terminalbench.dashboard.pages.matrix import ORDERS, SHOWS, MatrixFilter, MatrixRow, matrix
-from terminalbench.dashboard.pages.trials import trial_table
+from terminalbench.dashboard.pages.lists import trial_table
 from terminalbench.dashboard.pages.verdicts import ShownComparison, batch_verdict, contrast_table
-from terminalbench.dashboard.running import named, outcome_bars, place, running_cells, waits
 from terminalbench.dashboard.site import Site
 from terminalbench.decode import decode
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profile_changes import differences, value_text
-from terminalbench.index.pages import BatchSummary, Window
-from terminalbench.index.queries import BatchView
+from terminalbench.index.pages import BatchSummary, SortOrder, Window
+from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, Reason, not_measured, profile_totals
 from terminalbench.index.trial_pages import TrialFilter, find_trials
 from terminalbench.live.status import with_running
 from terminalbench.overnight.night import RUN_LABEL
 from terminalbench.overnight.nights import HERE, look
+from terminalbench.records.counts import Counts
+from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.report.pictures import forest_chart, front_chart, front_points
 from terminalbench.trainer.journal import TRAINING_LABEL
 from terminalbench.trainer.lineage import Variant
 from terminalbench.trainer.training import trainings
+
+SHOWS = {"": "all tasks", "differ": "where profiles differ", "unmeasured": "not all measured"}
+ORDERS = {"": "as planned", "task": "by name", "worst": "fewest passes first", "apart": "most different first"}
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """One profile at one task: its attempts, in order."""
+
+    attempts: Sequence[CellState]
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """One task under every profile. `pair` are two trials worth seeing side by side, if there are any."""
+
+    task: TaskRef
+    cells: dict[str, MatrixCell]
+    differs: bool
+    unmeasured: bool
+    pair: tuple[TrialRow, TrialRow] | None
+
+    @property
+    def rates(self) -> list[float]:
+        """Return the pass rates of the profiles with a measured attempt."""
+        return [cell.counts.rate for cell in self.cells.values() if cell.counts.rate is not None]
+
+
+_VALUES: Mapping[str, Callable[[MatrixRow], Any]] = {
+    "task": lambda row: (row.task.id, row.task.dataset),
+    "worst": lambda row: sum(row.rates) / len(row.rates) if row.rates else None,
+    "apart": lambda row: min(row.rates) - max(row.rates) if row.rates else None,
+}
+
+
+@dataclass(frozen=True)
+class MatrixFilter:
+    """Which rows: `text` is in the name of the task, `show` and `order` are keys of SHOWS and ORDERS."""
+
+    text: str = ""
+    show: str = ""
+    order: str = ""
+
+    def of(self, rows: Sequence[MatrixRow]) -> list[MatrixRow]:
+        """Those rows, in that order; equal ones as planned."""
+        return SortOrder(self.order).of((row for row in rows if self._fits(row)), _VALUES)
+
+    def _fits(self, row: MatrixRow) -> bool:
+        if self.text and self.text.lower() not in f"{row.task.dataset}/{row.task.id}".lower():
+            return False
+        return {"differ": row.differs, "unmeasured": row.unmeasured}.get(self.show, True)
+
+
+def matrix(view: BatchView) -> list[MatrixRow]:
+    """One row a task, in the order of the plan."""
+    found: dict[TaskRef, dict[str, list[CellState]]] = {}
+    for cell in view.cells:
+        found.setdefault(cell.task, defaultdict(list))[cell.profile].append(cell)
+    return [_matrix_row(task, by_profile) for task, by_profile in found.items()]
+
+
+def _matrix_row(task: TaskRef, by_profile: dict[str, list[CellState]]) -> MatrixRow:
+    cells = {}
+    for profile, attempts in by_profile.items():
+        passed = sum(cell.outcome is Outcome.PASSED for cell in attempts)
+        cells[profile] = MatrixCell(attempts, Counts(passed, sum(cell.measured for cell in attempts)))
+    rates = {cell.counts.rate for cell in cells.values()} - {None}
+    unmeasured = any(cell.counts.measured < len(cell.attempts) for cell in cells.values())
+    return MatrixRow(task, cells, len(rates) > 1, unmeasured, _pair(by_profile))
+
+
+def _pair(by_profile: dict[str, list[CellState]]) -> tuple[TrialRow, TrialRow] | None:
+    """A failed and a passed trial, of two profiles if possible; else the first trials of two profiles."""
+    ran = [
+        cell for cells in by_profile.values() for cell in cells if cell.row is not None and cell.row.trial is not None
+    ]
+    failed = [cell for cell in ran if cell.outcome is not Outcome.PASSED]
+    passed = [cell for cell in ran if cell.outcome is Outcome.PASSED]
+    across = [(f, p) for f in failed[:20] for p in passed[:20] if f.profile != p.profile]
+    within = [(f, p) for f in failed[:1] for p in passed[:1]]
+    others = [(ran[0], cell) for cell in ran[1:] if cell.profile != ran[0].profile] if ran else []
+    for one, other in (*across[:1], *within, *others[:1]):
+        if one.row is not None and other.row is not None:
+            return one.row, other.row
+    return None
+
 
 TASKS_PER_PAGE = 60
 REASONS = 40
@@ -47,11 +134,13 @@ _CELL_COLUMNS = {
     "dataset": "task.dataset", "task": "task.id", "family": "task.family", "profile": "profile", "attempt": "attempt",
     "outcome": "outcome", "reason": "reason", "trial": "row.key", "cost_usd": "row.usage.cost_usd",
 }  # fmt: skip
-_PROFILE_COLUMNS = (
-    "profile", "planned", "passed", "failed", "not_measured", "coverage", "pass_rate", "pass_rate_of_planned",
-    "cost_usd", "cost_unknown_trials", "tokens", "tokens_unknown_trials", "cost_per_pass_usd", "mean_wall_sec",
-    "superseded_trials", "simulated",
-)  # fmt: skip
+_PROFILE_COLUMNS: Mapping[str, str | Callable[[ProfileTotals], Any]] = {
+    "profile": "profile", "planned": "planned", "passed": "passed", "failed": "failed",
+    "not_measured": lambda p: p.planned - p.measured, "coverage": "coverage", "pass_rate": "rate",
+    "pass_rate_of_planned": "rate_all", "cost_usd": "cost_usd", "cost_unknown_trials": "cost_unknown",
+    "tokens": "tokens", "tokens_unknown_trials": "tokens_unknown", "cost_per_pass_usd": "cost_per_pass",
+    "mean_wall_sec": "mean_wall_sec", "superseded_trials": "superseded", "simulated": "simulated",
+}  # fmt: skip
 
 
 def batch_page(site: Site, ask: PageRequest) -> Page:
@@ -77,7 +166,7 @@ def batch_page(site: Site, ask: PageRequest) -> Page:
         values |= _planned(site, ask, summary, view, live)
         values |= _running(view, live, values)
         tables |= {
-            "profiles": lambda: _profile_table(view),
+            "profiles": lambda: CsvTable.of(profile_totals(view), _PROFILE_COLUMNS),
             "cells": lambda: _cell_table(view),
             "contrasts": lambda: contrast_table(values["said"]),
             "failures": lambda: _failure_table(values["failures"]),
@@ -223,18 +312,6 @@ def changes(old: ProfileRecord | Variant, new: ProfileRecord | Variant) -> list[
     """Return what differs between two profiles, ready to be shown."""
     found = differences(old.content, new.content)
     return [ProfileChange(d.aspect, value_text(d.old), value_text(d.new), d.lines()) for d in found]
-
-
-def _profile_table(view: BatchView) -> CsvTable:
-    rows = [
-        (
-            p.profile, p.planned, p.passed, p.failed, p.planned - p.measured,
-            p.coverage, p.rate, p.rate_all, p.cost_usd, p.cost_unknown, p.tokens, p.tokens_unknown, p.cost_per_pass,
-            p.mean_wall_sec, p.superseded, p.simulated,
-        )
-        for p in profile_totals(view)
-    ]  # fmt: skip
-    return CsvTable(_PROFILE_COLUMNS, rows)
 
 
 def _cell_table(view: BatchView) -> CsvTable:

@@ -46,7 +46,7 @@ def charts_page(site: Site, ask: PageRequest) -> Page:
 
     key = ("swebench-pro", summary.batch, summary.version, ask.static)
     wait = ask.static or ask.data or len(view.cells) <= MANY_TRIALS
-    found = site.kept(key, make) if wait else site.made_later(summary.batch, key, make, None)
+    found = site.made(summary.batch, key, make, wait=wait)
     drawn = found if found is not None and not isinstance(found, str) else None
     values: dict[str, Any] = {
         "batch": summary.batch,

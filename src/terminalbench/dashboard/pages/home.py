@@ -90,10 +90,19 @@ def overview(site: Site, known: list[Training]) -> Overview:
     at_work, idle = list[Training](), list[Training]()
     for one in known:
         (idle if living_owner(training_lock(one.folder)) is None else at_work).append(one)
-    running = [*_live_batches(site), *_running_nights(nights), *map(_running_training, at_work)]
+    running = [
+        *_live_batches(site),
+        *(_night_line(night, _progress(night)) for night in nights if night.status == "running"),
+        *(_training_line(one, one.under_way or _standing(one)) for one in at_work),
+    ]
     ended = [*_ended_batches(site), *_ended_nights(nights), *_ended_trainings(idle)]
     ended.sort(key=lambda line: line.time or "", reverse=True)
-    needs = [*_waiting_nights(nights), *_waiting_trainings(idle), *_incomplete(site)]
+    paused = (one for one in idle if len(one.nights) < one.planned)
+    needs = [
+        *_waiting_nights(nights),
+        *(_training_line(one, _standing(one), one.run_command) for one in paused),
+        *_incomplete(site),
+    ]
     return Overview(running, ended[:_ENDED], needs[:_NEEDS])
 
 
@@ -133,12 +142,6 @@ def _batch_name(batch: BatchSummary) -> str:
     return batch.batch if batch.batch != "." else "Harbor jobs"
 
 
-def _running_nights(nights: list[NightLook]) -> Iterator[HomeLine]:
-    for night in nights:
-        if night.status == "running":
-            yield _night_line(night, _progress(night))
-
-
 def _ended_nights(nights: list[NightLook]) -> Iterator[HomeLine]:
     for night in nights[:_ENDED]:
         if night.status != "running":
@@ -168,24 +171,15 @@ def _progress(night: NightLook) -> str:
     return f"{summary.over:,}{of} iterations over" if summary is not None else "no iteration has ended"
 
 
-def _running_training(one: Training) -> HomeLine:
-    return _training_line(one, one.under_way or standing(one.nights, one.planned, one.lineage))
+def _standing(one: Training) -> str:
+    return standing(one.nights, one.planned, one.lineage)
 
 
 def _ended_trainings(idle: list[Training]) -> Iterator[HomeLine]:
     for one in idle:
         if one.nights:
             crowned = one.lineage.crowned
-            yield _training_line(
-                one, claim(crowned[-1], one.lineage) if crowned else standing(one.nights, one.planned, one.lineage)
-            )
-
-
-def _waiting_trainings(idle: list[Training]) -> Iterator[HomeLine]:
-    """Trainings with nights to go that no process works on."""
-    for one in idle:
-        if len(one.nights) < one.planned:
-            yield _training_line(one, standing(one.nights, one.planned, one.lineage), one.run_command)
+            yield _training_line(one, claim(crowned[-1], one.lineage) if crowned else _standing(one))
 
 
 def _training_line(one: Training, said: str, command: str | None = None) -> HomeLine:

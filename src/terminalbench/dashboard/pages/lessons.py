@@ -1,33 +1,41 @@
 """Lessons: the list of them, and one: its text, what supports it, whom it was shown, its effect, its history."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from terminalbench.analytics.atif import UnreadableTrajectory
 from terminalbench.archivist.entries import MemoryEntry
 from terminalbench.archivist.inventory import LessonOrder, history, page_of_lessons
-from terminalbench.archivist.store import Store, memory_of, open_store
+from terminalbench.archivist.store import memory_of, open_store
 from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import HARM, chance_of_harm
-from terminalbench.dashboard.exposures import counts_of, night_with, trials_of
 from terminalbench.dashboard.frame import LESSONS, Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import night_results_path, steps_path, trial_path
 from terminalbench.dashboard.pages.steps import places
 from terminalbench.dashboard.site import Site
-from terminalbench.index.exposures import LessonCounts, LessonLook
+from terminalbench.index.exposures import LessonCounts, LessonLook, add_counts, lesson_counts, lesson_trials
 from terminalbench.index.pages import ListPage, Window
+from terminalbench.index.scan import scan_all
+from terminalbench.index.store import open_for_reading
+from terminalbench.index.trial_pages import find_trial
+from terminalbench.overnight.nights import night_results
 from terminalbench.records.lesson import Evidence, Lesson, LessonState, Utility
 
 PAGE_SIZE = 50
 _TRIALS = 50
 _ENTRIES = 100
 _WIDE = 1.96
-_COLUMNS = (
-    "lesson", "state", "kind", "scope", "scope_value", "tags", "importance", "effect", "effect_sd", "trials", "author",
-    "created_at", "updated_at", "superseded_by", "do", "avoid", "reason",
-)  # fmt: skip
+_COLUMNS: Mapping[str, str | Callable[[Lesson], Any]] = {
+    "lesson": "id", "state": "state", "kind": "kind", "scope": "scope", "scope_value": "scope_value",
+    "tags": lambda lesson: " ".join(lesson.tags), "importance": "importance", "effect": "utility.mean",
+    "effect_sd": "utility.sd", "trials": "utility.n", "author": "author", "created_at": "created_at",
+    "updated_at": "updated_at", "superseded_by": "superseded_by", "do": "do", "avoid": "avoid", "reason": "reason",
+}  # fmt: skip
 _TRIAL_COLUMNS = {name: name for name in LessonLook.__struct_fields__}
 
 
@@ -73,13 +81,13 @@ def lessons_page(site: Site, ask: PageRequest) -> Page:
     state = next((one for one in LessonState if one == ask.text("state")), None)
     order = next((one for one in LessonOrder if one == ask.text("order")), LessonOrder.NEWEST)
     window = Window(ask.number("page"), None if ask.static else PAGE_SIZE)
-    with _memory(site) as store:
+    with open_store(memory_of(site.root)) as store:
         found = page_of_lessons(store, text, state, order, window.limit, window.offset)
         problems, behind, empty = store.problems(), store.behind, not store.place.exists
     counts = counts_of(site)
 
     def everything() -> list[Lesson]:
-        with _memory(site) as store:
+        with open_store(memory_of(site.root)) as store:
             return page_of_lessons(store, text, state, order, Window(size=None).limit).lessons
 
     lines = [LessonLine(one, _effect(one), counts.get(one.id, [])) for one in found.lessons]
@@ -97,7 +105,7 @@ def lessons_page(site: Site, ask: PageRequest) -> Page:
             "empty": empty,
             "folder": memory_of(site.root),
         },
-        tables={"lessons": lambda: CsvTable(_COLUMNS, map(_row, everything()))},
+        tables={"lessons": lambda: CsvTable.of(everything(), _COLUMNS)},
         document=everything,
         feed=LESSONS,
         section=LESSONS,
@@ -107,7 +115,7 @@ def lessons_page(site: Site, ask: PageRequest) -> Page:
 def lesson_page(site: Site, ask: PageRequest) -> Page:
     """One lesson."""
     name = ask.parts["lesson"]
-    with _memory(site) as store:
+    with open_store(memory_of(site.root)) as store:
         lesson = find_lesson(store.connection, name)
         if lesson is None:
             raise NotFound(f"there is no lesson {name}")
@@ -140,12 +148,6 @@ def lesson_page(site: Site, ask: PageRequest) -> Page:
         feed=LESSONS,
         section=LESSONS,
     )
-
-
-@contextmanager
-def _memory(site: Site) -> Generator[Store]:
-    with open_store(memory_of(site.root)) as store:
-        yield store
 
 
 def _effect(lesson: Lesson) -> Effect | None:
@@ -187,11 +189,31 @@ def _support(site: Site, evidence: Evidence) -> Support:
     return Support(evidence, path, steps, night)
 
 
-def _row(lesson: Lesson) -> tuple[object, ...]:
-    used = lesson.utility
-    return (
-        lesson.id, lesson.state, lesson.kind, lesson.scope, lesson.scope_value, " ".join(lesson.tags),
-        lesson.importance, used.mean if used else None, used.sd if used else None, used.n if used else None,
-        lesson.author, lesson.created_at, lesson.updated_at, lesson.superseded_by, lesson.do, lesson.avoid,
-        lesson.reason,
-    )  # fmt: skip
+def counts_of(site: Site, lesson: str | None = None) -> dict[str, list[LessonCounts]]:
+    """The counts of each lesson that was ever eligible, or of one; a mode each."""
+    return add_counts(lesson_counts(index, lesson) for _, index in _each_index(site))
+
+
+def trials_of(site: Site, lesson: str, window: Window) -> list[LessonLook]:
+    """The trials for which a lesson was eligible, newest first; those of a night are marked with its name."""
+    last = window.offset + window.limit
+    found = [
+        replace(one, night=night) for night, index in _each_index(site) for one in lesson_trials(index, lesson, last)
+    ]
+    return sorted(found, key=lambda one: one.started_at or "", reverse=True)[window.offset : last]
+
+
+def night_with(site: Site, batch: str, job: str, name: str) -> str | None:
+    """The night in the results folder that has a trial; None where none has it."""
+    found = (night for night, index in _each_index(site) if night and find_trial(index, batch, job, name) is not None)
+    return next(found, None)
+
+
+def _each_index(site: Site) -> Generator[tuple[str | None, sqlite3.Connection]]:
+    """The index of the results folder, then that of each night; a night brings its own up to date while it goes on."""
+    yield None, site.index
+    for night, folder in night_results(site.root).items():
+        if site.first_time(("night", folder)):
+            scan_all(folder)
+        with closing(open_for_reading(folder)) as index:
+            yield night, index

@@ -1,5 +1,6 @@
 """One trial: how it ended, what it was told, what it did step by step, what the verifier said, what it left."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +44,15 @@ from terminalbench.workflow.history import read_history
 _VERIFIER_BYTES = 64 * 1024
 _LOG_BYTES = 16 * 1024
 _SIBLINGS = 60
-_STEP_COLUMNS = (
-    "position", "step", "source", "time", "model", "tools", "prompt_tokens", "completion_tokens", "cost_usd",
-    "prompt_tokens_so_far", "completion_tokens_so_far", "cost_usd_so_far", "text_chars", "result_chars", "copied",
-)  # fmt: skip
+_STEP_COLUMNS: Mapping[str, str | Callable[[StepView], Any]] = {
+    "position": "position", "step": "step.id", "source": "step.source",
+    "time": lambda view: view.step.time and view.step.time.isoformat(), "model": "step.model",
+    "tools": lambda view: " ".join(call.name for call in view.step.calls), "prompt_tokens": "step.tokens.prompt",
+    "completion_tokens": "step.tokens.completion", "cost_usd": "step.tokens.cost_usd",
+    "prompt_tokens_so_far": "so_far.prompt", "completion_tokens_so_far": "so_far.completion",
+    "cost_usd_so_far": "so_far.cost_usd", "text_chars": lambda view: len(view.step.text),
+    "result_chars": lambda view: sum(len(result.text) for result in view.step.results), "copied": "step.copied",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -306,19 +312,8 @@ def _left(site: Site, batch: str, row: TrialRow) -> dict[str, Any]:
 
 
 def _step_table(trajectory: Trajectory | None) -> CsvTable:
-    if trajectory is None:
-        return CsvTable(_STEP_COLUMNS, [])
-    rows = [
-        (
-            view.position, view.step.id, view.step.source, view.step.time.isoformat() if view.step.time else None,
-            view.step.model, " ".join(call.name for call in view.step.calls), view.step.tokens.prompt,
-            view.step.tokens.completion,
-            view.step.tokens.cost_usd, view.so_far.prompt, view.so_far.completion, view.so_far.cost_usd,
-            len(view.step.text), sum(len(result.text) for result in view.step.results), view.step.copied,
-        )
-        for view in step_views(trajectory, range(len(trajectory.steps)))
-    ]  # fmt: skip
-    return CsvTable(_STEP_COLUMNS, rows)
+    views = step_views(trajectory, range(len(trajectory.steps))) if trajectory is not None else ()
+    return CsvTable.of(views, _STEP_COLUMNS)
 
 
 def raw_step(site: Site, ask: PageRequest) -> Download:

@@ -59,9 +59,8 @@ def batch_verdict(site: Site, summary: BatchSummary, view: BatchView, *, wait: b
 
     running = tuple(place for place, cell in enumerate(view.cells) if cell.running)
     key = ("verdict", summary.batch, summary.version, view.live, running, *places.values())
-    if wait or len(view.cells) <= MANY_TRIALS:
-        return site.kept(key, make)
-    return site.made_later(summary.batch, key, make, ShownComparison(None, waiting=True))
+    waiting = ShownComparison(None, waiting=True)
+    return site.made(summary.batch, key, make, waiting, wait=wait or len(view.cells) <= MANY_TRIALS)
 
 
 @dataclass(frozen=True)

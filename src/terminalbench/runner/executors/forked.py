@@ -25,8 +25,16 @@ from typing import Any, Self
 import msgspec
 
 from terminalbench.runner.environment import process_environment
-from terminalbench.runner.executors.loaded import FAILED, HEAD, REFUSED, ForkRequest, exactly
-from terminalbench.runner.executors.socket_folder import make_socket_folder, remove, socket_in
+from terminalbench.runner.executors.loaded import (
+    FAILED,
+    HEAD,
+    REFUSED,
+    ForkRequest,
+    exactly,
+    make_socket_folder,
+    remove,
+    socket_in,
+)
 
 ADDRESS = "TBENCH_LOADED_HARBOR"
 """The variable with the path of the socket. Harbor's own environment does not have it."""

@@ -27,8 +27,7 @@ from terminalbench.json_files import append_jsonl, encode_line
 from terminalbench.modes import make_folder
 from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.executors.base import JobRun
-from terminalbench.runner.executors.ray_payload import JobPayload, needs_of
-from terminalbench.runner.executors.ray_wire import (
+from terminalbench.runner.executors.ray_messages import (
     CHUNK_BYTES,
     FOLDER_BYTES,
     FOLDER_ENTRIES,
@@ -44,6 +43,7 @@ from terminalbench.runner.executors.ray_wire import (
     LiveLogPiece,
     messages,
 )
+from terminalbench.runner.executors.ray_payload import JobPayload, needs_of
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
 
 type Call = Callable[..., Any]

@@ -24,7 +24,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.files import open_plain, read_plain
 from terminalbench.harbor.limits.remote_gate import RemoteCall, RemoteReply, short_address
 from terminalbench.records.event import Event, EventKind
-from terminalbench.runner.executors.ray_wire import (
+from terminalbench.runner.executors.ray_messages import (
     CHUNK_BYTES,
     FOLDER_BYTES,
     FOLDER_ENTRIES,

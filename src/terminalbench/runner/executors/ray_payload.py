@@ -27,7 +27,7 @@ from terminalbench.json_files import encode_json, read_json
 from terminalbench.llm.local.spec import is_local
 from terminalbench.registry import is_import_path
 from terminalbench.runner.executors.base import JobRun
-from terminalbench.runner.executors.ray_wire import FOLDER_BYTES, FOLDER_ENTRIES, PayloadEntry
+from terminalbench.runner.executors.ray_messages import FOLDER_BYTES, FOLDER_ENTRIES, PayloadEntry
 from terminalbench.workflow.load import imports
 
 BATCH, PROJECT, OUTSIDE, SOCKET = "batch", "project", "outside", "gate"

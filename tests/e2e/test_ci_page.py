@@ -112,5 +112,7 @@ def test_a_worse_agent_is_refused_and_an_unchanged_one_is_not(repository: Path) 
     assert follow(repository, allowed).returncode == 0
     assert "--allow-undecided" in PAGE
     shutil.rmtree(repository / "results" / "ci" / "1")
+    for number in range(1, FAMILIES):
+        shutil.rmtree(repository / "tasks" / f"t{number}")
     (repository / "mine.py").write_text(AGENT.replace("await", "raise RuntimeError; await").format(command=SOLVE))
     assert follow(repository, second).returncode == 1, "an agent that never starts is not green"

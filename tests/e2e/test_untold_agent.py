@@ -35,7 +35,7 @@ SCRIPTS = {
     "idle": "sleep 1.2",  # quicker, its results would be doubtful
     "wrong": "echo thinking\necho forty-three > /app/answer.txt\necho wrote it",
 }
-KINDS = ("Hosted", "Installed")
+FORTY = "echo I could not; echo forty > /app/answer.txt"
 OWN = """
 from harbor.agents.base import BaseAgent
 from harbor.agents.installed.base import BaseInstalledAgent
@@ -79,6 +79,10 @@ class Installed(BaseInstalledAgent):
 """
 
 
+ENDS = {"Hosted": " after 1 command", "Installed": '; mine.log ends "I could not"'}
+"""What is said of the end of each class."""
+
+
 def commands(lab, *names: str, tasks: tuple[str, ...] = TASKS) -> Path:
     """An experiment of these programs, at tasks whose verifier names the check that failed."""
     for task in tasks:
@@ -102,36 +106,36 @@ def assert_worse(lab, new: str, old: str, *batches: object) -> None:
 
 
 def test_programs_that_tell_no_tokens_and_pass_none_of_what_one_passed_fail_the_build(lab) -> None:
-    bad = ("wrong", "idle", "traceback")
-    ran = lab.tbench("run", commands(lab, "good", *bad))
+    """What other failures of programs are told as, one task shows below."""
+    ran = lab.tbench("run", commands(lab, "good", "wrong"))
     assert ran.returncode == 0, ran.stderr
     assert "Doubtful" not in ran.stdout
-    for name in bad:
-        assert_worse(lab, name, "good", lab.batch().folder)
+    assert_worse(lab, "wrong", "good", lab.batch().folder)
 
 
 def test_classes_that_report_nothing_and_pass_none_of_what_they_passed_fail_the_build(lab) -> None:
     commands(lab)
-    profiles = "".join(f'[profiles.{kind}]\nagent = "own:{kind}"\n{MODEL}' for kind in KINDS)
-    file = lab.experiment(profiles, tasks=TASKS)
-    for version, command in (("1", f"{SOLVE}; echo done"), ("2", "echo I could not; echo forty > /app/answer.txt")):
+    profile = f'[profiles.Hosted]\nagent = "own:Hosted"\n{MODEL}'
+    file = lab.experiment(profile, tasks=TASKS)
+    for version, command in (("1", f"{SOLVE}; echo done"), ("2", FORTY)):
         lab.project.write("own.py", OWN.format(command=command, version=version))
         ran = lab.tbench("run", file)
         assert ran.returncode == 0, ran.stderr
         assert "Doubtful" not in ran.stdout
-    for kind in KINDS:
-        assert_worse(lab, f"{kind}@1", f"{kind}@0", "s/0", "s/1")
+    assert_worse(lab, "Hosted@1", "Hosted@0", "s/0", "s/1")
     said = flat(lab.tbench("errors", "s/1").stdout)
-    assert "12 wrong_answer [Hosted 6, Installed 6]" in said
+    assert "6 wrong_answer [Hosted 6]" in said
     assert "failed: AssertionError: 'forty' != 'forty-two'" in said
-    ends = {"Hosted": " after 1 command", "Installed": '; mine.log ends "I could not"'}
-    for kind in KINDS:
-        assert f"it ended without an error{ends[kind]}" in flat(lab.tbench("show", "s/1", kind, "t0").stdout)
 
 
 def test_failures_are_explained_by_the_exit_code_the_last_words_and_the_failing_check(lab) -> None:
-    ran = lab.tbench("run", commands(lab, "crash", "idle", "wrong", tasks=("t0",)))
+    file = commands(lab, "crash", "idle", "wrong", "traceback", tasks=("t0",))
+    lab.project.write("own.py", OWN.format(command=FORTY, version="1"))
+    file.write_text(file.read_text() + "".join(f'[profiles.{kind}]\nagent = "own:{kind}"\n{MODEL}' for kind in ENDS))
+    ran = lab.tbench("run", file)
     assert ran.returncode == 0, ran.stderr
+    assert "Doubtful" not in ran.stdout
+    assert {outcome for found in lab.outcomes().values() for outcome in found} == {"failed"}, "all are measured"
     check = "test_answer failed: AssertionError: 'forty-three' != 'forty-two'"
     reasons = {
         "crash": ("agent_crash", "exit 7: no tool called␛[2J fizz"),
@@ -141,16 +145,18 @@ def test_failures_are_explained_by_the_exit_code_the_last_words_and_the_failing_
     batch = lab.batch().folder
     told = lab.tbench("errors", batch)
     found = json.loads(lab.tbench("errors", batch, "--json").stdout)
-    classes = {group["what"]: group["trials"][0] for group in found["classes"]}
+    classes = {group["what"]: {trial["profile"] for trial in group["trials"]} for group in found["classes"]}
     assert set(classes) == {name for name, _ in reasons.values()}
     for profile, (name, reason) in reasons.items():
-        assert classes[name]["profile"] == profile
+        assert profile in classes[name]
         assert reason in flat(told.stdout), told.stdout
         shown = lab.tbench("show", batch, profile, "t0").stdout
         assert reason in flat(shown), shown
         assert f"why {name}: " in flat(shown) or f"error {name} " in flat(shown)
         assert KEY not in shown + told.stdout
         assert "\x1b" not in shown + told.stdout
+    for kind, end in ENDS.items():
+        assert f"it ended without an error{end}" in flat(lab.tbench("show", batch, kind, "t0").stdout)
     assert "stdout.txt says thinking wrote it" in flat(lab.tbench("show", batch, "wrong", "t0").stdout)
     ran = lab.tbench("analyze", batch)
     assert ran.returncode == 0, ran.stderr

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -57,27 +58,40 @@ if [ -e /usr/local/lib/mine ] || [ -e /opt/tool/made ]; then echo 0.5 > /logs/ve
 
 
 @pytest.fixture
-def agent(lab):
-    """A lab with an agent that is set up by commands; `run(...)` runs two attempts of it, and says what they saw."""
+def run(lab):
+    """A lab with an agent that is set up by commands; `run(...)` runs two attempts of each profile, and says what they saw."""
     lab.project.write("own_agents.py", AGENT)
     lab.project.write("tool.txt", "one\n")
     token = secrets.token_hex(8)  # what other tests made does not count
     folder = write_task(lab.root / "tasks" / "t")
     test = (folder / "tests" / "test.sh").read_text()
     (folder / "tests" / "test.sh").write_text(test.replace("#!/bin/bash\n", TEST))
+    lab.env["SETUP_KEY"] = "sk-set-up-0123456789"
 
-    def run(*commands: str, more: str = "", options: tuple[str, ...] = (), code: int = 0) -> list[list[str]]:
+    def profile(name: str, commands: Sequence[str]) -> str:
         listed = ", ".join(repr(command) for command in (f": {token}", *commands))
-        profile = f'[profiles.p]\nagent = "own_agents:Installed"\noptions = {{ commands = [{listed}]{more} }}\n'
-        profile += 'env = ["SETUP_KEY"]\n'
-        lab.env["SETUP_KEY"] = "sk-set-up-0123456789"
-        (lab.root / "results").mkdir(exist_ok=True)
-        file = lab.experiment(profile, tasks=("t",), run="attempts = 2\nparallel = 1")
-        ran = lab.tbench("run", file, *options)
-        assert ran.returncode == code, ran.stdout + ran.stderr
-        return [seen.read_text().split() for seen in sorted(newest(lab).glob("runs/*/t__*/agent/seen"))]
+        more = ", side_by_side = true" if name == "side" else ""
+        options = f"options = {{ commands = [{listed}]{more} }}"
+        return f'[profiles.{name}]\nagent = "own_agents:Installed"\n{options}\nenv = ["SETUP_KEY"]\n'
 
-    return run
+    def ran(profiles: Mapping[str, Sequence[str]], *options: str, code: int = 0) -> dict[str, list[list[str]]]:
+        (lab.root / "results").mkdir(exist_ok=True)
+        text = "".join(profile(name, commands) for name, commands in profiles.items())
+        file = lab.experiment(text, tasks=("t",), run="attempts = 2\nparallel = 1")
+        done = lab.tbench("run", file, *options)
+        assert done.returncode == code, done.stdout + done.stderr
+        seen: dict[str, list[list[str]]] = {name: [] for name in profiles}
+        for told in sorted(newest(lab).glob("runs/*/t__*/agent/seen")):
+            seen[told.parents[2].name.rpartition("__")[2]].append(told.read_text().split())
+        return seen
+
+    return ran
+
+
+@pytest.fixture
+def agent(run):
+    """`agent(...)` runs one profile."""
+    return lambda *commands, options=(): run({"p": commands}, *options)["p"]
 
 
 def newest(lab) -> Path:
@@ -102,10 +116,9 @@ def test_a_set_up_is_done_once_and_never_shown_to_the_tests(lab, agent) -> None:
     said = lab.tbench("show", lab.batch().folder, "p", "t#2").stdout
     assert "image     none: this machine's own system is used instead" in said
     assert "  set-up    " in said
-    assert agent(MAKE) == [first, first], "another batch starts from it too"
     fresh = agent(MAKE, options=("--fresh-setup",))
     assert fresh[0] == fresh[1] != first
-    assert agent(MAKE) == fresh, "the newest counts"
+    assert agent(MAKE) == [fresh[0], fresh[0]], "another batch starts from it too, from the newest"
     lab.project.write("tool.txt", "two\n")
     other = agent(MAKE)
     assert (other[0][1], other[0] == other[1]) == ("two", True)
@@ -113,17 +126,18 @@ def test_a_set_up_is_done_once_and_never_shown_to_the_tests(lab, agent) -> None:
     assert agent(MAKE, "true")[0][0] not in (first[0], other[0][0])
 
 
-def test_what_cannot_be_kept_is_done_by_every_trial(lab, agent) -> None:
-    first, second = agent(MAKE, "nohup sleep 1000 > /dev/null 2>&1 &")
-    assert (first[3], second[3]) == ("1", "1"), "what it started runs"
-    assert first[0] != second[0]
-    first, second = agent(MAKE, "echo $SETUP_KEY > /opt/tool/key")
-    assert first[0] != second[0], "a secret is not kept"
-    first, second = agent(MAKE, "echo $SETUP_KEY")
-    assert first[0] != second[0]
-    first, second = agent(MAKE, "sleep 0.3", more=", side_by_side = true")
-    assert first[0] != second[0]
-    assert notes(lab) == []
-    assert agent(MAKE, "[ -e /opt/tool/note2 ]", code=1) == []
-    assert {entry["outcome"] for entry in lab.index(4)} == {"errored"}
-    assert notes(lab) == [], "a set-up that fails is never kept"
+def test_what_cannot_be_kept_is_done_by_every_trial(lab, run) -> None:
+    profiles = {
+        "left": (MAKE, "nohup sleep 1000 > /dev/null 2>&1 &"),
+        "secret": (MAKE, "echo $SETUP_KEY > /opt/tool/key"),
+        "said": (MAKE, "echo $SETUP_KEY"),
+        "side": (MAKE, "sleep 0.3"),
+        "fails": (MAKE, "[ -e /opt/tool/note2 ]"),
+    }
+    seen = run(profiles, code=3)
+    assert [one[3] for one in seen["left"]] == ["1", "1"], "what it started runs"
+    assert seen.pop("fails") == []
+    for name, (first, second) in seen.items():
+        assert first[0] != second[0], name
+    assert {entry["outcome"] for entry in lab.index() if entry["agent_key"] == "fails"} == {"errored"}
+    assert notes(lab) == [], "neither a secret nor a set-up that fails is kept"

@@ -29,7 +29,7 @@ SMALLER = {
     'environment = "starter"': 'environment = "tasks"',
     "delay_sec": "steps_mean = 2, delay_sec",
     "trials = 32\ncontrol = 0.2": "trials = 10\ncontrol = 0.1",
-    "alpha = 0.1": "alpha = 0.4",  # four dev tasks can decide
+    "alpha = 0.1\nlooks = 2": "alpha = 0.4\nlooks = 1",  # four dev tasks can decide, in one night
 }
 
 

@@ -22,7 +22,7 @@ def job(shared: Path) -> Path:
 
     The attack is the agent of that trial: the verifier has to see through what it plants. Everything else only the task's
     own checks have to judge: the tests of the trial try it, each time on the workspace as the image made it. Some tasks are
-    solved in trials of their own, too, as they are.
+    solved in trials of their own instead, as they are.
     """
 
     def produce(folder: Path) -> None:

@@ -182,12 +182,12 @@ cp /logs/verifier/planted-reward.reward /logs/verifier/reward.txt
 
 
 CONTROLS = ("git-lost-commit", "permission-policy")
-"""Tasks that are solved in trials of their own, too: they hang on owners and modes of files."""
+"""Tasks that are solved in trials of their own instead: they hang on owners and modes of files."""
 
 
 def names(task: str) -> list[str]:
     """The solutions that only the checks of a task have to judge."""
-    return [NOTHING, RIGHT, *MUTANTS[task]]
+    return [NOTHING, *([] if task in CONTROLS else [RIGHT]), *MUTANTS[task]]
 
 
 def solution_named(task: str, name: str) -> Edit | Script:

@@ -254,7 +254,7 @@ class Cluster:
             env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_prestart_worker_first_driver": "0"} | self.env
             env |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_raylet_start_wait_time_s": str(_START_SEC)}
             env |= {"TMPDIR": str(self.temporary)} if hides is not None else {}
-            self._starters[machine] = Starter(env, loaded=self.loaded, hides=hides, network=network)
+            self._starters[machine] = Starter(env, loaded=self.loaded and not own, hides=hides, network=network)
         common = ["--node-ip-address", here, "--num-cpus", str(cpus), "--object-store-memory", str(STORE_BYTES)]
         # Nodes of one machine would draw the ports of their workers from the same list, each without asking the others.
         ports = ["--min-worker-port", "0", "--max-worker-port", "0"]

@@ -14,11 +14,11 @@ import time
 
 from terminalbench.sandbox import helper
 from terminalbench.sandbox.engine import views
-from terminalbench.sandbox.handover import VerifierPlace, to_verifier
 from terminalbench.sandbox.plan import SandboxPlan, limits_for
 from terminalbench.sandbox.root_filesystem import HOST, open_base
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.system import system_folders
+from terminalbench.sandbox.verifier_stage import VerifierPlace, to_verifier
 
 PLACE = VerifierPlace("/tests", "/logs/verifier", ("reward.txt",), "root", "/app")
 WORK = "mkdir /app; cd /app; for i in $(seq 1000); do echo > f$i; ln -s /nowhere l$i; done; (setsid sleep 1000 &)"

@@ -17,7 +17,7 @@ from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.suspicion import read_safety
 from terminalbench.harbor.verifier import SafeVerifier, system_of_tests
 from terminalbench.records.trial import Outcome
-from terminalbench.sandbox import handover
+from terminalbench.sandbox import verifier_stage
 from terminalbench.sandbox.run_program import landlock_version
 
 PLAIN: dict[str, str] = {}
@@ -405,7 +405,7 @@ def test_who_takes_the_tests_their_right_to_write_the_reward_has_failed(tmp_path
 def test_where_nothing_can_confine_a_program_the_result_is_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handover, "confinement", lambda: None)
+    monkeypatch.setattr(verifier_stage, "confinement", lambda: None)
     tests = {name: CONFINED_TEST if name == "run" else PROGRAM_TEST for name in ("run", "plain")}
     script = "printf '#!/bin/bash\necho forty-two\n' > /app/program; chmod 755 /app/program"
     for name, test_sh in tests.items():

@@ -25,7 +25,7 @@ from harbor.models.trial.paths import TrialPaths
 
 from terminalbench.runner.environment import process_environment
 from terminalbench.runner.executors import forked
-from terminalbench.sandbox import cache, handover, helper, running
+from terminalbench.sandbox import cache, helper, running, verifier_stage
 from terminalbench.sandbox.activity import MOST_BYTES, count_hits, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
 from terminalbench.sandbox.errors import SandboxError
@@ -335,9 +335,9 @@ async def hand(box: int, pristine: bool = True, keep: bool = False, landlock: bo
     """Hand a sandbox to the verifier; what that told. Without `landlock`, as where the kernel has none."""
     with contextlib.ExitStack() as stack:
         if not landlock:
-            without = handover._run_program().replace("_libc.syscall(_CREATE, None, 0, 1)", "-1")
-            stack.enter_context(mock.patch.object(handover, "landlock_version", return_value=-1))
-            stack.enter_context(mock.patch.object(handover, "_run_program", return_value=without))
+            without = verifier_stage._run_program().replace("_libc.syscall(_CREATE, None, 0, 1)", "-1")
+            stack.enter_context(mock.patch.object(helper, "landlock_version", return_value=-1))
+            stack.enter_context(mock.patch.object(verifier_stage, "_run_program", return_value=without))
         handed = await boxes[box].hand_to_verifier(pristine=pristine, keep=keep, again=again, **PLACE)
     return json.dumps({name: value for name, value in vars(handed).items() if name != "try_shell"})
 

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.driving import Box, Driver, Raised
 from support.tools import SYSTEM
-from terminalbench.sandbox.image.builder import _last_lines
+from terminalbench.sandbox.builds.step_runner import _last_lines
 
 EVERYTHING = r"""
 ARG VERSION=12
@@ -166,9 +166,9 @@ def test_many_builders_of_one_layer_build_it_once(driver: Driver, work: Path) ->
     code = f"""
 import asyncio
 from pathlib import Path
-from terminalbench.sandbox.image.build import BuildSettings, build, define
-from terminalbench.sandbox.image.steps import BuildSource
-from terminalbench.sandbox.image.table import ImageTable
+from terminalbench.sandbox.builds.layers import BuildSettings, build, define
+from terminalbench.sandbox.builds.recipe import BuildSource
+from terminalbench.sandbox.builds.needs import ImageTable
 from terminalbench.sandbox.plan import limits_for
 async def main():
     definition = define(BuildSource(Path({str(work / "environment")!r})), ImageTable(host=True))
@@ -194,9 +194,9 @@ def test_a_build_that_is_cancelled_while_its_layer_is_published_leaves_a_whole_o
     code = f"""
 import asyncio, threading
 from pathlib import Path
-from terminalbench.sandbox.image import build as building
-from terminalbench.sandbox.image.steps import BuildSource
-from terminalbench.sandbox.image.table import ImageTable
+from terminalbench.sandbox.builds import layers as building
+from terminalbench.sandbox.builds.recipe import BuildSource
+from terminalbench.sandbox.builds.needs import ImageTable
 from terminalbench.sandbox.plan import limits_for
 publish, began, go_on = building.publish_layer, [], threading.Event()
 def slowly(*args):

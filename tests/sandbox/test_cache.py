@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from terminalbench.sandbox import cache
+from terminalbench.sandbox.cache import exclusive
 from terminalbench.sandbox.engine import guardian
 from terminalbench.sandbox.engine.cgroups import ControlGroup
-from terminalbench.sandbox.locking import exclusive
 
 
 @pytest.fixture

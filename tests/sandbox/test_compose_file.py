@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from terminalbench.sandbox.builds.needs import image_sources
+from terminalbench.sandbox.builds.recipe import nanoseconds
 from terminalbench.sandbox.compose import MAIN
 from terminalbench.sandbox.compose.project import read_project
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.image.needs import image_sources
-from terminalbench.sandbox.image.steps import nanoseconds
 
 WHOLE = r"""
 version: "3.9"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from terminalbench.sandbox.builds.context import BuildContext
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.image.context import BuildContext
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from terminalbench.sandbox.builds.dockerfile import expand, fill, parse, words
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.image.dockerfile import expand, fill, parse, words
 
 
 def names(text: str) -> list[tuple[int, str, str]]:

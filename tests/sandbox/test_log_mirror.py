@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.driving import Box
-from terminalbench.sandbox import log_mirror
-from terminalbench.sandbox.activity import FileTail
-from terminalbench.sandbox.log_mirror import LogMirror
+from terminalbench.sandbox import activity
+from terminalbench.sandbox.activity import FileTail, LogMirror
 from terminalbench.secrets.values import Secrets
 
 
@@ -60,7 +59,7 @@ def test_a_copy_never_holds_a_secret_however_the_log_comes(folder: Path) -> None
 
 def test_only_logs_are_copied_and_never_over_anything(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are the agent's; what is in the folder may be the host's own."""
-    monkeypatch.setattr(log_mirror, "MOST_BYTES", 4)
+    monkeypatch.setattr(activity, "MOST_COPIED_BYTES", 4)
     elsewhere = folder.parent / "elsewhere"
     elsewhere.write_text("kept")
     (folder / "own.txt").write_text("kept")
@@ -90,6 +89,6 @@ def test_logs_are_copied_while_the_command_runs_and_come_whole_at_its_end(box: B
         "stdout.txt",
     )
     assert seen["live"] == {"stdout.txt": "early\n"}
-    assert seen["size"] <= log_mirror.MOST_BYTES
+    assert seen["size"] <= activity.MOST_COPIED_BYTES
     assert seen["end"]["stdout.txt"] == "early\nlate\n"
     assert "giant.txt" not in seen["end"]

@@ -15,7 +15,7 @@ from terminalbench.sandbox import CHECKED, environment, helper
 from terminalbench.sandbox import probe as probing
 from terminalbench.sandbox.engine import ids
 from terminalbench.sandbox.engine.steps import StepRefusal
-from terminalbench.sandbox.obstacles import HostFacts, causes, obstacles
+from terminalbench.sandbox.probe import HostFacts, causes, obstacles
 
 PROBE = "from terminalbench.sandbox.probe import probe; import json; print(json.dumps(probe().lines))"
 
@@ -316,7 +316,7 @@ def test_where_else_trials_can_run_is_what_this_machine_has() -> None:
 
 
 def test_no_step_is_refused_where_a_sandbox_works(driver: Driver) -> None:
-    code = "from terminalbench.sandbox.obstacles import obstacles; import json; print(json.dumps(obstacles()))"
+    code = "from terminalbench.sandbox.probe import obstacles; import json; print(json.dumps(obstacles()))"
     command = driver.command(sys.executable, "-c", code)
     done = subprocess.run(command, env=driver.environment(), capture_output=True, text=True, timeout=600, check=True)
     assert json.loads(done.stdout) == []

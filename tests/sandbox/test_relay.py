@@ -17,13 +17,20 @@ from harbor.models.task.config import NetworkPolicy
 
 from terminalbench.sandbox.engine import net
 from terminalbench.sandbox.network import upstream
-from terminalbench.sandbox.network.addresses import AddressPlace, literal, place_of
 from terminalbench.sandbox.network.egress import MOST_LINES, EgressLog
 from terminalbench.sandbox.network.egress_proxy import ProxiedSandbox
-from terminalbench.sandbox.network.policy import CLOSED, OPEN, ConnectionRefusal, EgressPolicy, canonical
-from terminalbench.sandbox.network.proxy_protocols import proxy_request, question
+from terminalbench.sandbox.network.policy import (
+    CLOSED,
+    OPEN,
+    AddressPlace,
+    ConnectionRefusal,
+    EgressPolicy,
+    canonical,
+    literal,
+    place_of,
+)
+from terminalbench.sandbox.network.proxy_protocols import Hello, proxy_request, question
 from terminalbench.sandbox.network.trial import TrialNetwork
-from terminalbench.sandbox.network.tunnel import Hello
 from terminalbench.sandbox.network.upstream import Proxies, RefusedError, Upstream
 
 LISTED = EgressPolicy(lists=(("pypi.org", "*.example.org", "192.0.2.0/24", "intranet.test", "10.1.2.3"),))

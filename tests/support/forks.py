@@ -206,7 +206,7 @@ def _become_harbor(request: dict[str, Any], asked_by: int) -> Callable[[], int |
     if request["signal"] != signal.SIGKILL:
         importlib.import_module("terminalbench.runner.executors.death_signal").guard(asked_by)
     if request.get("own_attendants"):
-        attendant: Any = importlib.import_module("terminalbench.sandbox.attendant")
+        attendant: Any = importlib.import_module("terminalbench.sandbox.helper")
         attendant.spawn = REAL
     os.environ.clear()
     os.environ.update(request["env"])
@@ -320,7 +320,7 @@ def _load(where: str, door: str) -> Any:
     sys.path.pop(0)
     for attendants in ATTENDANTS:  # children of this process, and of none that a test counts
         warm.Warm(where, attendants).connect()
-    attendant: Any = importlib.import_module("terminalbench.sandbox.attendant")
+    attendant: Any = importlib.import_module("terminalbench.sandbox.helper")
     global REAL
     REAL = attendant.spawn
     AT_HOME[:] = _at_home()

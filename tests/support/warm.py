@@ -7,7 +7,7 @@ that asked for it ends. One loaded process serves a whole test session: `session
 `write_tbench` gives to a shell, and `support.tbench` is a Python of its own. Some tests start `tbench` with the real `spawn` (see `Lab.fresh`).
 
 The attendants of such a Harbor process (the helper and the relay of its sandboxes) are forked too, from a second, small
-process that has loaded them: `Attendants` stands in for `sandbox.attendant.spawn`. The tests of the sandbox itself start real
+process that has loaded them: `Attendants` stands in for `sandbox.helper.spawn`. The tests of the sandbox itself start real
 ones.
 """
 
@@ -331,7 +331,7 @@ class Attendants:
     real: Callable[..., Any]
 
     def __call__(self, argv: list[str], channel: int, complaint: Any) -> Any:
-        """Start `argv` as `sandbox.attendant.spawn` does."""
+        """Start `argv` as `sandbox.helper.spawn` does."""
         nothing = subprocess.DEVNULL
         files = {"stdin": nothing, "stdout": nothing, "stderr": complaint, "channel": channel}
         door = "relay" if "sandbox.network.relay" in argv[argv.index("-c") + 1] else "helper"

@@ -13,7 +13,7 @@ from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, TbenchError, UserError
 
 if TYPE_CHECKING:
-    from terminalbench.sandbox.image.layers import BuiltLayer
+    from terminalbench.sandbox.cache import BuiltLayer
     from terminalbench.sandbox.images.store import ImageRecord, NameRecord, PullProgress
 
 _TEXT_WIDTH = 48
@@ -125,7 +125,7 @@ def import_command(place: Path, name: str, tag: str | None, as_json: bool) -> in
 @json_option
 def list_command(builds: bool, as_json: bool) -> int:
     """List the images of this machine, by name."""
-    from terminalbench.sandbox.image.layers import built_layers
+    from terminalbench.sandbox.cache import built_layers
     from terminalbench.sandbox.images.store import ImageStore
     from terminalbench.text.numbers import moment, size
     from terminalbench.text.table import columns
@@ -185,7 +185,7 @@ def _layers_said(layers: list["BuiltLayer"]) -> str:
 @json_option
 def show_command(name: str, as_json: bool) -> int:
     """Show one image of this machine: its layers, its settings, and what was built on it."""
-    from terminalbench.sandbox.image.layers import built_layers
+    from terminalbench.sandbox.cache import built_layers
     from terminalbench.sandbox.images.store import ImageStore
     from terminalbench.sandbox.root_filesystem import IMAGE
     from terminalbench.text.numbers import size
@@ -236,7 +236,7 @@ def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool)
     Layers that were built on them for tasks are removed too, and so are layers that no image uses any more.
     What a running sandbox uses is kept.
     """
-    from terminalbench.sandbox.image.layers import prune_layers
+    from terminalbench.sandbox.cache import prune_layers
     from terminalbench.sandbox.images.store import ImageStore
     from terminalbench.sandbox.root_filesystem import IMAGE
     from terminalbench.text.numbers import plural, size

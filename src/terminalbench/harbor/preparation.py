@@ -24,7 +24,7 @@ from terminalbench.harbor.rewards import REWARDS
 from terminalbench.harbor.scripts import PreparedEnvironment, kill_script, parse_prepared, prepare_script
 from terminalbench.json_files import decode_plain, write_json
 from terminalbench.sandbox.errors import BrokenContent
-from terminalbench.sandbox.handover import Handover
+from terminalbench.sandbox.verifier_stage import Handover
 
 PROBE_SEC = 30
 CANNOT_RUN = (126, 127)

@@ -22,20 +22,24 @@ from terminalbench.frozen import frozen
 from terminalbench.records.setup import ON_HOST
 from terminalbench.records.trial import TaskRef
 from terminalbench.runner.environment import FIXED
-from terminalbench.sandbox.image.needs import TaskNeeds, build_sec, docker_image, image_to_use, needs_of
-from terminalbench.sandbox.image.requests import (
+from terminalbench.sandbox.builds.needs import (
     ImageReport,
     PrepareReport,
     PrepareRequest,
     PrepareStep,
     TaskBuild,
+    TaskNeeds,
+    build_sec,
+    docker_image,
+    image_to_use,
+    needs_of,
+    unfitting,
 )
-from terminalbench.sandbox.image.table import unfitting
 from terminalbench.sandbox.root_filesystem import rootfs
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import plural, size, some
 
-_PROGRAM = "terminalbench.sandbox.image.prepare"
+_PROGRAM = "terminalbench.sandbox.builds.prepare"
 _SHORT = 19
 """Characters of a digest that are shown."""
 _BUILT = "; built "

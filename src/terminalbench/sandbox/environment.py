@@ -25,26 +25,22 @@ from harbor.models.trial.config import ResourceMode
 from terminalbench.decode import decode
 from terminalbench.errors import did_you_mean
 from terminalbench.sandbox import CHECKED
-from terminalbench.sandbox.activity import Activity, LiveLogs
+from terminalbench.sandbox.activity import Activity, LiveLogs, LogMirror
 from terminalbench.sandbox.answers import CommandResult
+from terminalbench.sandbox.builds.layers import BuildSettings, BuiltImage, build, define
+from terminalbench.sandbox.builds.needs import ImageTable, fetch_missing, image_to_use, says_host_base
+from terminalbench.sandbox.builds.recipe import BuildSource
 from terminalbench.sandbox.cache import collect_once
-from terminalbench.sandbox.certificates import Certificates
 from terminalbench.sandbox.compose import COMPOSE, MAIN
 from terminalbench.sandbox.compose.project import read_project
 from terminalbench.sandbox.compose.services import ServiceSurroundings, TrialServices, with_settings
 from terminalbench.sandbox.errors import Refused, SandboxError
-from terminalbench.sandbox.file_exchange import FileExchange
-from terminalbench.sandbox.image.build import BuildSettings, BuiltImage, build, define
-from terminalbench.sandbox.image.needs import fetch_missing, image_to_use, says_host_base
-from terminalbench.sandbox.image.steps import BuildSource
-from terminalbench.sandbox.image.table import ImageTable
-from terminalbench.sandbox.log_mirror import LogMirror
 from terminalbench.sandbox.network.policy import EgressPolicy
 from terminalbench.sandbox.network.trial import TrialNetwork
-from terminalbench.sandbox.plan import Bind, SandboxLimits, limits_for
+from terminalbench.sandbox.plan import Bind, Certificates, SandboxLimits, limits_for
 from terminalbench.sandbox.probe import probe
 from terminalbench.sandbox.root_filesystem import HOST
-from terminalbench.sandbox.running import SHELL
+from terminalbench.sandbox.running import SHELL, FileExchange
 from terminalbench.sandbox.setups import AgentSetup, decisive, digest_of
 from terminalbench.sandbox.verifier_stage import VerifierStage
 from terminalbench.secrets.values import Secrets

@@ -1,28 +1,37 @@
 """The caller's side of the helper process: start it once, send it requests, wait for answers.
 
 One helper serves all sandboxes of this process. It ends when this process ends, however that happens,
-and is started again if it should be gone.
+and is started again if it should be gone. It is an attendant, a Python process of our own that has nothing of this
+one's environment, as the relay of the network is.
 """
 
 import asyncio
+import atexit
+import contextlib
 import json
 import os
 import re
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
-from terminalbench.sandbox.attendant import Attendant
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxError
+from terminalbench.sandbox.run_program import landlock_version
 
+BY_KERNEL, BY_USER = "landlock", "user"
 _OLDEST_BWRAP = (0, 8, 0)
 _START_PATIENCE_SEC = 30
+
+_guard = threading.Lock()
+_SOURCES = Path(__file__).resolve().parents[2]
+_END_PATIENCE_SEC = 10
 
 
 @cache
@@ -59,6 +68,55 @@ def _bwrap_problem(path: Path) -> str | None:
     if tuple(map(int, version.groups())) < _OLDEST_BWRAP:
         return f"{path} has version {version[0]}; at least 0.8.0 is needed"
     return None
+
+
+def spawn(command: list[str], channel: int, complaint: IO[bytes] | int) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, with one end of its channel and the file for what it complains of."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=complaint,
+        env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+        pass_fds=(channel,),
+        start_new_session=True,
+    )
+
+
+def isolated(module: str) -> list[str]:
+    """Return the command of `main()` of a module of ours, in a Python that loads nothing else it was not told to."""
+    boot = f"import sys; sys.path.insert(0, {str(_SOURCES)!r}); from {module} import main; main()"
+    return [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", boot]
+
+
+class Attendant:
+    """A running one, and our end of its channel; it ends when that is closed, however this process ends."""
+
+    def __init__(self, module: str, *arguments: str, complaint: IO[bytes] | int = subprocess.DEVNULL) -> None:
+        """Start `main()` of a module, whose arguments are the number of its channel and these."""
+        self.pid = os.getpid()
+        self.channel, theirs = wire.socket_pair()
+        with theirs:
+            handle = theirs.fileno()
+            self.process = spawn([*isolated(module), str(handle), *arguments], handle, complaint)
+        atexit.register(self.close)
+
+    def alive(self) -> bool:
+        """Return whether it still serves this very process (not a fork of it).
+
+        A process that is killed lets go of its channel a little before its parent can know that it has ended.
+        """
+        if self.pid != os.getpid() or self.process.poll() is not None:
+            return False
+        handle = self.channel.fileno()
+        return handle >= 0 and not wire.hung_up(handle)
+
+    def close(self) -> None:
+        """Let it go and wait for it."""
+        if self.pid == os.getpid():
+            self.channel.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_END_PATIENCE_SEC)
 
 
 class Helper(Attendant):
@@ -100,7 +158,6 @@ class Helper(Attendant):
         return checked(answer)
 
 
-_guard = threading.Lock()
 _current: Helper | None = None
 
 
@@ -116,6 +173,13 @@ def helper() -> Helper:
         if _current is None or not _current.alive():
             _current = Helper()
         return _current
+
+
+def confinement() -> str | None:
+    """Return what keeps a program that the tests run from the reward: the kernel, another user, or nothing here."""
+    if landlock_version() > 0:
+        return BY_KERNEL
+    return BY_USER if helper().ids != "one" else None
 
 
 def send_request(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> socket.socket:

@@ -5,9 +5,11 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from terminalbench.sandbox.errors import SandboxError
 from terminalbench.sandbox.network.client import EgressWay
 from terminalbench.sandbox.network.egress_proxy import RELAY_ADDRESS
 from terminalbench.sandbox.root_filesystem import RootFilesystem
@@ -20,6 +22,19 @@ HOSTNAME = "sandbox"
 _LEAST_MEMORY_MB = 64
 _LAN = (172, 29, 253)
 """What the addresses in the private network of a trial begin with: each trial has one of its own."""
+
+HOST_BUNDLE = "host"
+_INSIDE = "/run/tbench-ca.crt"
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+_VARIABLES = (
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
+    *("CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "NIX_SSL_CERT_FILE", "DENO_CERT"),
+)
 
 
 @dataclass(frozen=True)
@@ -179,3 +194,30 @@ class SandboxPlan:
             with contextlib.suppress(OSError):
                 files["resolv.conf"] = Path("/etc/resolv.conf").read_text(encoding="utf-8", errors="replace")
         return files
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Whose certificates sandboxes trust: those of their image, or with `kind` "host" this machine's."""
+
+    kind: str = ""
+
+    @cached_property
+    def _bundle(self) -> str | None:
+        if self.kind != HOST_BUNDLE:
+            return None
+        found = next((path for path in _BUNDLES if Path(path).is_file()), None)
+        if found is None:
+            hint = f"install ca-certificates; looked for {', '.join(_BUNDLES)}"
+            raise SandboxError("this machine has no certificate bundle", hint=hint)
+        return found
+
+    @property
+    def binds(self) -> tuple[Bind, ...]:
+        """Return what is shown inside for it."""
+        return (Bind(self._bundle, _INSIDE, read_only=True),) if self._bundle is not None else ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which programs find it."""
+        return dict.fromkeys(_VARIABLES, _INSIDE) if self._bundle is not None else {}

@@ -13,6 +13,8 @@ from terminalbench.sandbox.answers import (
     CommandResult,
     LimitCounts,
     OmittedEntries,
+    OnOutput,
+    OutputStream,
     OverseerCounts,
     PreparedFolders,
     VerifierFolders,
@@ -21,7 +23,6 @@ from terminalbench.sandbox.engine import views, wire
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
 from terminalbench.sandbox.network import client
 from terminalbench.sandbox.network.policy import EgressPolicy
-from terminalbench.sandbox.output import OnOutput, OutputStream
 from terminalbench.sandbox.plan import SandboxPlan
 
 _HOMES = "/.tbench/home"

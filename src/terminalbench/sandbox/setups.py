@@ -29,9 +29,8 @@ from terminalbench.json_files import decode_plain, write_json
 from terminalbench.records.setup import ATTEMPT, SETUP_FILE, SetupNote
 from terminalbench.sandbox import cache
 from terminalbench.sandbox.answers import CommandResult
+from terminalbench.sandbox.cache import LayerNote, exclusive, publish_layer, to_its_end
 from terminalbench.sandbox.errors import SandboxError
-from terminalbench.sandbox.image.layers import LayerNote, publish_layer
-from terminalbench.sandbox.locking import exclusive, to_its_end
 
 _RECORD_BYTES = 16 << 20
 _MOST_RECORDS = 16

@@ -20,7 +20,7 @@ from harbor_table import SETUPS
 from support.tasks import write_task
 from terminalbench.experiments.agents import AgentInfo, agent_info
 from terminalbench.harbor.agents import needs
-from terminalbench.sandbox.network import reach
+from terminalbench.sandbox.network import client
 
 LOCAL = {"import_path": needs.LOCAL_SANDBOX}
 MIRRORED = {"registry.npmjs.org", "pypi.org", "nodejs.org", "deb.debian.org", "cdn.agentclientprotocol.com"}
@@ -231,22 +231,22 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.setattr(reach, "_known", {})
+    monkeypatch.setattr(client, "_known", {})
 
 
 def test_a_host_is_reached_when_it_greets(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(None, certificate) as port:
-        monkeypatch.setattr(reach, "_PORT", port)
-        assert reach.reached(["localhost", "no-such-host.invalid"]) == {"localhost": "127.0.0.1"}
-    assert reach.reached(["localhost"]) == {"localhost": "127.0.0.1"}, "it is tried once in a process"
-    monkeypatch.setattr(reach, "_known", {})
-    assert reach.reached(["localhost"]) == {}
+        monkeypatch.setattr(client, "_PORT", port)
+        assert client.reached(["localhost", "no-such-host.invalid"]) == {"localhost": "127.0.0.1"}
+    assert client.reached(["localhost"]) == {"localhost": "127.0.0.1"}, "it is tried once in a process"
+    monkeypatch.setattr(client, "_known", {})
+    assert client.reached(["localhost"]) == {}
 
 
 def test_a_gateway_that_takes_the_connection_and_hangs_up_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(None) as port:
-        monkeypatch.setattr(reach, "_PORT", port)
-        assert reach.reached(["localhost"]) == {}
+        monkeypatch.setattr(client, "_PORT", port)
+        assert client.reached(["localhost"]) == {}
 
 
 def test_a_proxy_decides_by_its_answer(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,14 +255,14 @@ def test_a_proxy_decides_by_its_answer(certificate: Path, monkeypatch: pytest.Mo
         listening(b"HTTP/1.1 200 OK\r\n\r\n", certificate) as takes,
     ):
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{refuses}")
-        assert reach.reached(["host.example"]) == {}
+        assert client.reached(["host.example"]) == {}
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{takes}")
-        assert reach.reached(["host.example"]) == {"host.example": reach.PROXY}
+        assert client.reached(["host.example"]) == {"host.example": client.PROXY}
 
 
 def test_a_name_server_that_does_not_answer_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
-    monkeypatch.setattr(reach, "PATIENCE_SEC", 0.1)
-    monkeypatch.setattr(reach, "_try", lambda *_: free.wait(30))
-    assert reach.reached(["host.example", "other.example"]) == {}
+    monkeypatch.setattr(client, "PATIENCE_SEC", 0.1)
+    monkeypatch.setattr(client, "_try", lambda *_: free.wait(30))
+    assert client.reached(["host.example", "other.example"]) == {}
     free.set()

@@ -18,9 +18,8 @@ from typing import Any
 from terminalbench.experiments.agents import AgentInfo, SetupNeed
 from terminalbench.registry import BUILTIN
 from terminalbench.sandbox.engine import DEFAULT_PATH as SYSTEM_PATH
-from terminalbench.sandbox.network.addresses import literal, place_of
-from terminalbench.sandbox.network.policy import OPEN
-from terminalbench.sandbox.network.reach import reached
+from terminalbench.sandbox.network.client import reached
+from terminalbench.sandbox.network.policy import OPEN, literal, place_of
 
 LOCAL_SANDBOX = BUILTIN["environments"]["local"]
 
@@ -168,12 +167,11 @@ class _JobSurroundings:
 
     def _image_may_hold(self, task: Path, thing: str) -> bool:
         """Return whether the image of a task has it, or might: by a line of its Dockerfile, or as a service's."""
+        from terminalbench.sandbox.builds.layers import define
+        from terminalbench.sandbox.builds.needs import ImageTable, docker_image, image_to_use, says_host_base
+        from terminalbench.sandbox.builds.recipe import BuildSource
         from terminalbench.sandbox.compose.project import COMPOSE
         from terminalbench.sandbox.errors import Refused
-        from terminalbench.sandbox.image.build import define
-        from terminalbench.sandbox.image.needs import docker_image, image_to_use, says_host_base
-        from terminalbench.sandbox.image.steps import BuildSource
-        from terminalbench.sandbox.image.table import ImageTable
         from terminalbench.sandbox.root_filesystem import HOST
 
         folder, kwargs = task / "environment", self.environment.get("kwargs") or {}

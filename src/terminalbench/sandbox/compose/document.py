@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from terminalbench.sandbox.builds.dockerfile import fill
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.image.dockerfile import fill
 
 _LARGEST_FILE = 1 << 20
 _MERGE = "<<"

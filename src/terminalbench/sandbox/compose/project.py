@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from terminalbench.errors import did_you_mean
+from terminalbench.sandbox.builds.recipe import BuildSource, nanoseconds, platform_arguments
 from terminalbench.sandbox.compose import COMPOSE, MAIN
 from terminalbench.sandbox.compose.document import ComposeMapping, read_document
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused
-from terminalbench.sandbox.image.steps import BuildSource, nanoseconds, platform_arguments
 from terminalbench.sandbox.images.manifest import HealthCheck
 from terminalbench.sandbox.system import BOOKS, SYSTEM, is_system
 

@@ -20,15 +20,23 @@ import msgspec
 
 from terminalbench.sandbox import cache, helper, transfer
 from terminalbench.sandbox.answers import CommandResult, LimitCounts
-from terminalbench.sandbox.certificates import Certificates
+from terminalbench.sandbox.builds.layers import BuiltImage
 from terminalbench.sandbox.compose import MAIN
 from terminalbench.sandbox.compose.project import COMPLETED, HEALTHY, RESTARTS, Project, Service, volume_of
 from terminalbench.sandbox.errors import SandboxError
-from terminalbench.sandbox.image.build import BuiltImage
 from terminalbench.sandbox.images.manifest import HealthCheck
 from terminalbench.sandbox.network.client import EgressWay
 from terminalbench.sandbox.network.policy import EgressPolicy
-from terminalbench.sandbox.plan import DEFAULT_SHARED_MB, MEGABYTE, Bind, SandboxPlan, Seat, limits_for, seat_address
+from terminalbench.sandbox.plan import (
+    DEFAULT_SHARED_MB,
+    MEGABYTE,
+    Bind,
+    Certificates,
+    SandboxPlan,
+    Seat,
+    limits_for,
+    seat_address,
+)
 from terminalbench.sandbox.session import Sandbox
 from terminalbench.sandbox.system import is_system
 

@@ -25,15 +25,12 @@ from terminalbench.sandbox.engine import (
     exec_server,
     generation,
     inside,
-    kept,
     kernel,
-    lan,
     net,
+    netlink,
     pasta,
     proc,
     root,
-    run,
-    sockets,
     traps,
     views,
     wire,
@@ -130,9 +127,9 @@ class _GuardedSandbox:
             if not held:
                 inside.go_first()
         self._watch.follow(started.pidfd, meters, count_threads=not held)
-        self.counts_sockets = meters is None or sockets.buffer_bytes(meters.sockets) is not None
+        self.counts_sockets = meters is None or netlink.buffer_bytes(meters.sockets) is not None
         if self._request["lan"] is not None:
-            lan.plug(self._handles[0], started.pidfd, self._request["lan"])
+            net.plug(self._handles[0], started.pidfd, self._request["lan"])
         for one in self._porters:
             one.admit(started.pidfd)
         way, opened = self._open_way(started.pidfd)
@@ -188,7 +185,7 @@ class _GuardedSandbox:
         handles: tuple[int, ...] = ()
         if message["do"] == "kill" and self.generation is not None:
             answer["left"] = (
-                0 if self._is_idle() else run.kill(self.generation.pidfd, message["which"], message["root"])
+                0 if self._is_idle() else exec_server.kill(self.generation.pidfd, message["which"], message["root"])
             )
         elif message["do"] == "marked" and self.generation is not None:
             usual = self.filters + (self._overseer is not None)
@@ -251,21 +248,21 @@ class _GuardedSandbox:
         told: dict[str, Any] = {}
         request, view = self._request, message["view"]
         if message["room_bytes"]:
-            more = message["room_bytes"] + (3 * kept.MOST_BYTES if message["keep"] else 0)
+            more = message["room_bytes"] + (3 * views.MOST_BYTES if message["keep"] else 0)
             root.enlarge_scratch(request, more)
             self._watch.allow(more)
         run_dir, overlays = request["run_dir"], len(request["mounts"])
-        if message["work"] == kept.HANDED:
-            told["kept"] = kept.as_handed(run_dir, overlays)
-        elif message["work"] == kept.TESTED:
-            kept.as_tested(run_dir, overlays)
+        if message["work"] == views.HANDED:
+            told["kept"] = views.as_handed(run_dir, overlays)
+        elif message["work"] == views.TESTED:
+            views.as_tested(run_dir, overlays)
         elif view != self._view:
             views.switch(run_dir, self._view, view, message["system"], overlays, message["loose"])
         if view == views.VERIFIER and message["work"] is None:
             told = changes.listed(run_dir, request["mounts"], request["etc"])
             told["left"] = views.left_in(run_dir, message["expected"])
             told["traps"] = traps.remove_and_list(run_dir, request["mounts"], **message["traps"])
-            told["kept"] = message["keep"] and kept.keep(run_dir)
+            told["kept"] = message["keep"] and views.keep(run_dir)
         views.clear_way(run_dir, view, [bind["target"] for bind in request["binds"]])
         (pidfd, *handles), way = self.bring_up(view)
         return (pidfd, wire.memory_file(json.dumps(told).encode()), *handles), way
@@ -314,7 +311,7 @@ def _open_meters(pidfd: int) -> Meters:
 
     def look(reply: socket.socket) -> None:
         inside.enter(pidfd, network=False)
-        proc, channel = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY), sockets.open_channel()
+        proc, channel = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY), netlink.open_channel()
         socket.send_fds(reply, [b"p"], [proc, channel.fileno()])
 
     _, handles = inside.handed_out(look)

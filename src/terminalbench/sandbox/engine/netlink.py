@@ -1,4 +1,5 @@
-"""The few things to ask of the kernel's network by netlink: a local route, and rules that redirect what goes out.
+"""The few things to ask of the kernel's network by netlink: local routes, links, rules that redirect what goes
+out, and the memory in the buffers of sockets, which is no process's own.
 
 Written by hand, as the rest of what runs in a sandbox: neither `ip` nor `nft` need be installed.
 """
@@ -6,6 +7,7 @@ Written by hand, as the rest of what runs in a sandbox: neither `ip` nor `nft` n
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _ACK, _REQUEST, _CREATE, _EXCLUSIVE, _APPEND = 4, 1, 0x400, 0x200, 0x800
@@ -26,6 +28,11 @@ _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
 _TABLE = "relay"
 _LO = 1  # the first interface of every network namespace
 _LINK_BLANK = bytes(16)
+
+_SOCK_DIAG, _BY_FAMILY, _DUMP, _DONE, _ERROR = 4, 20, 0x301, 3, 2
+_HEADER, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=HH")
+_ANSWER_BYTES = 1 << 18
+_ALL = 0xFFFFFFFF
 
 
 class _Family(NamedTuple):
@@ -233,3 +240,52 @@ def _compare(how: int, data: bytes) -> bytes:
 
 _REFUSE = _expression("reject", _number(1, 0) + _attribute(2, b"\0"))
 _NAME_PORT = _payload(_TRANSPORT_HEADER, 2, 2) + _compare(_EQUAL, struct.pack("!H", 53))
+
+
+def _inet(family: int, protocol: int) -> tuple[bytes, int, int]:
+    return struct.pack("=BBBxI48x", family, protocol, 1 << 6, _ALL), 72, 7
+
+
+# Each a question, the size of what an answer begins with, and the attribute that tells of memory.
+_QUESTIONS = (
+    (struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, _ALL, 0, 0x20, _ALL, _ALL), 16, 5),
+    (struct.pack("=BBHIIII", socket.AF_NETLINK, 255, 0, 0, 1, _ALL, _ALL), 28, 0),
+    *(_inet(family, protocol) for family in (socket.AF_INET, socket.AF_INET6) for protocol in (6, 17)),
+)
+
+
+def open_channel() -> socket.socket:
+    """Return what tells of the sockets in the network of this process, also when it is used from elsewhere."""
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG)
+
+
+def buffer_bytes(channel: socket.socket) -> int | None:
+    """Return what sits in the buffers of all sockets; None where the kernel does not tell of the local ones."""
+    total = 0
+    for number, (question, start, wanted) in enumerate(_QUESTIONS):
+        try:
+            total += sum(_memory(channel, question, start, wanted))
+        except OSError:
+            if number == 0:
+                return None
+    return total
+
+
+def _memory(channel: socket.socket, question: bytes, start: int, wanted: int) -> Iterator[int]:
+    channel.send(_HEADER.pack(_HEADER.size + len(question), _BY_FAMILY, _DUMP, 1, 0) + question)
+    while True:
+        data, at = channel.recv(_ANSWER_BYTES), 0
+        while at + _HEADER.size <= len(data):
+            length, kind, *_ = _HEADER.unpack_from(data, at)
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                raise OSError(-struct.unpack_from("=i", data, at + _HEADER.size)[0], "sock_diag")
+            place, end = at + _HEADER.size + start, at + length
+            while place + _ATTRIBUTE.size <= end:
+                size, name = _ATTRIBUTE.unpack_from(data, place)
+                if name == wanted and size >= 28:
+                    received, _, sent, _, ahead, queued = struct.unpack_from("=6I", data, place + _ATTRIBUTE.size)
+                    yield received + max(sent, queued) + ahead
+                place += max(4, (size + 3) & ~3)
+            at += max(16, (length + 3) & ~3)

@@ -25,7 +25,7 @@ import time
 from typing import Any
 
 from terminalbench.sandbox import run_program
-from terminalbench.sandbox.engine import inside, kernel, metadata, proc, tracer
+from terminalbench.sandbox.engine import inside, kernel, metadata, notices, proc
 from terminalbench.sandbox.engine.notices import Memory, SeccompListener, SyscallNotice
 from terminalbench.sandbox.engine.whose import FileOwnership, is_builder, is_shell, is_work
 
@@ -153,7 +153,7 @@ class _NoticeDesk:
         tracee, held = None, None
         try:
             held = self._listener.hand(notice, self._ruleset(reads_tests=reads_tests))
-            tracee = tracer.Tracee(notice.pid)
+            tracee = notices.Tracee(notice.pid)
         except OSError:  # it is traced by another, or gone
             held = None
         if not self._listener.proceed(notice):
@@ -168,13 +168,13 @@ class _NoticeDesk:
                     self._count(2)
                 if not is_builder(program) and not program.startswith(f"{self._own_home}/"):
                     tracee.set_variable("HOME", self._own_home, self._home)
-        except tracer.TraceeGone:
+        except notices.TraceeGone:
             return
         except OSError:
             self._count(1)
         tracee.release()
 
-    def _restrict(self, tracee: tracer.Tracee, ruleset: int) -> bool:
+    def _restrict(self, tracee: notices.Tracee, ruleset: int) -> bool:
         closed = [ruleset, *self._handles_of_tests(tracee.pid)]
         calls = [(446, ruleset, 0), (_SECCOMP[self._machine], 1, 0, -1)]
         calls += [(_CLOSE[self._machine], handle) for handle in closed]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terminalbench.sandbox.engine import cgroups, exec_server, guardian, inside, kernel, lan, seccomp, unpack, wire
+from terminalbench.sandbox.engine import cgroups, exec_server, guardian, inside, kernel, net, seccomp, unpack, wire
 
 Operation = Callable[[dict[str, Any], socket.socket, list[int], bytes], None]
 
@@ -93,7 +93,7 @@ def _unmount(request: dict[str, Any], reply: socket.socket, _: list[int], __: by
 
 
 _OPERATIONS: dict[str, Operation] = {
-    "lan": lan.make,
+    "lan": net.make,
     "start": guardian.guard,
     "mount": _mount_memory,
     "remove": _remove,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from terminalbench.sandbox.engine import inside, proc, sockets, wire
+from terminalbench.sandbox.engine import inside, netlink, proc, wire
 from terminalbench.sandbox.engine.cgroups import ControlGroup, GroupLimits
 
 _INTERVAL_SEC = 0.1
@@ -211,7 +211,7 @@ class SandboxWatch:
         if time.monotonic() >= self._next_held_check:
             self._next_held_check = time.monotonic() + _HELD_INTERVAL_SEC
             files = sum(proc.open_files(name, meters.proc) for name in os.listdir(meters.proc) if name.isdigit())
-            self._held = files * _FILE_BYTES + (sockets.buffer_bytes(meters.sockets) or 0)
+            self._held = files * _FILE_BYTES + (netlink.buffer_bytes(meters.sockets) or 0)
         for name in os.listdir(meters.proc):
             if not name.isdigit():
                 continue

@@ -26,8 +26,7 @@ import msgspec
 
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.sandbox.errors import ImageError, ImageFault, Refused
-from terminalbench.sandbox.images.credentials import Credentials, credentials_for
-from terminalbench.sandbox.images.reference import DOCKER_HUB, ImageReference
+from terminalbench.sandbox.images.reference import DOCKER_HUB, Credentials, ImageReference, credentials_for
 
 _HUB = "registry-1.docker.io"
 

@@ -1,27 +1,42 @@
-"""The caller's side of the relay: started once, for all sandboxes of this process; gone with it."""
+"""The caller's side of the relay: started once, for all sandboxes of this process; gone with it.
+
+And which hosts it would reach, tried as the relay would: by this machine's proxy, else directly.
+"""
 
 import asyncio
 import contextlib
 import os
+import ssl
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPSConnection
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies_environment
 
-from terminalbench.sandbox.attendant import Attendant
 from terminalbench.sandbox.engine import wire
 from terminalbench.sandbox.errors import SandboxNetworkError
-from terminalbench.sandbox.network import addresses
+from terminalbench.sandbox.helper import Attendant
+from terminalbench.sandbox.network import policy
 from terminalbench.sandbox.network.egress_proxy import RELAY_ADDRESS
 from terminalbench.sandbox.network.policy import OPEN, EgressPolicy
+from terminalbench.sandbox.network.upstream import Proxies, Proxy
 
 MOST_FORWARDS = 8
 _PATIENCE_SEC = 10.0
 _START_PATIENCE_SEC = 60.0
 _ENDED = "the network relay of the sandbox has ended"
+
+_guard = threading.Lock()
+PATIENCE_SEC = 6.0
+PROXY = "proxy"
+"""The place of a host that is reached by a proxy, which alone knows its address."""
+_PORT = 443
+_known: dict[tuple[str, Proxy | None], str | None] = {}
 
 
 class _RelayGone(Exception):
@@ -58,7 +73,7 @@ class EgressWay:
 
     def _pasta(self) -> dict[str, Any]:
         address = str(ip_address(RELAY_ADDRESS) + 1)
-        return {"program": self.pasta, "gateway": RELAY_ADDRESS, "address": address, "away": addresses.not_public()}
+        return {"program": self.pasta, "gateway": RELAY_ADDRESS, "address": address, "away": policy.not_public()}
 
 
 class Relay(Attendant):
@@ -77,7 +92,6 @@ class Relay(Attendant):
             raise _RelayGone(str(error)) from error
 
 
-_guard = threading.Lock()
 _current: Relay | None = None
 
 
@@ -260,3 +274,39 @@ async def running() -> Relay:
     """Return the relay of this process, started without blocking the event loop."""
     current = _current
     return current if current is not None and current.alive() else await asyncio.to_thread(relay)
+
+
+def reached(hosts: Collection[str]) -> Mapping[str, str]:
+    """Return the hosts that answer a TLS greeting, each with its address, or `PROXY`.
+
+    All are tried at once, for a few seconds, and once in a process. No certificate is looked at: it is the sandbox's
+    programs that trust it or do not.
+    """
+    proxies = Proxies.of(getproxies_environment())
+    ways = {host: proxies.for_host(host, _PORT) for host in hosts}
+    threads = []
+    for way in {(host, proxy) for host, proxy in ways.items() if (host, proxy) not in _known}:
+        # A daemon: a name server that does not answer must not hold up the end of this process.
+        threads.append(threading.Thread(target=_try, args=way, daemon=True))
+        threads[-1].start()
+    end = time.monotonic() + PATIENCE_SEC
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    found = {host: _known.setdefault((host, proxy), None) for host, proxy in ways.items()}
+    return {host: address for host, address in found.items() if address is not None}
+
+
+def _try(host: str, proxy: Proxy | None) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    target = (proxy.host, proxy.port) if proxy is not None else (host, _PORT)
+    with closing(HTTPSConnection(*target, timeout=PATIENCE_SEC, context=context)) as connection:
+        if proxy is not None:
+            login = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {}
+            connection.set_tunnel(host, _PORT, login)
+        try:
+            connection.connect()
+            address = connection.sock.getpeername()[0] if proxy is None else PROXY
+        except (OSError, HTTPException, ValueError):
+            address = None
+    _known.setdefault((host, proxy), address)

@@ -10,11 +10,9 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from terminalbench.sandbox.network import proxy_protocols
-from terminalbench.sandbox.network.addresses import literal
 from terminalbench.sandbox.network.egress import EgressLog
-from terminalbench.sandbox.network.policy import SAID, ConnectionRefusal, EgressPolicy, canonical
-from terminalbench.sandbox.network.tunnel import Tunnel
-from terminalbench.sandbox.network.upstream import Proxies, RefusedError, Upstream
+from terminalbench.sandbox.network.policy import SAID, ConnectionRefusal, EgressPolicy, canonical, literal
+from terminalbench.sandbox.network.upstream import Proxies, RefusedError, Tunnel, Upstream
 
 RELAY_ADDRESS = "198.18.0.1"
 """What the relay is called inside: it answers for names there, and as an HTTP proxy on `PROXY_PORT`."""

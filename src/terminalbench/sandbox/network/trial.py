@@ -22,10 +22,9 @@ from weakref import WeakSet
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.network.addresses import AddressPlace, literal, place_of
 from terminalbench.sandbox.network.client import MOST_FORWARDS, EgressWay
 from terminalbench.sandbox.network.egress import FILE
-from terminalbench.sandbox.network.policy import CLOSED, OPEN, EgressPolicy, canonical
+from terminalbench.sandbox.network.policy import CLOSED, OPEN, AddressPlace, EgressPolicy, canonical, literal, place_of
 
 PHASES = ("setup", "agent", "verifier")
 HOST_NETWORK = "host"

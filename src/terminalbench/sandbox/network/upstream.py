@@ -1,20 +1,33 @@
-"""From the relay to the host that was asked for: looked up, judged, connected to; or through the host's own proxy."""
+"""From the relay to the host that was asked for: looked up, judged, connected to; or through the host's own proxy.
+
+The two sockets are joined until one of them is done; what goes through is counted."""
 
 import asyncio
 import base64
+import contextlib
 import socket
+import struct
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from terminalbench.sandbox.network.addresses import Address, literal, place_of
-from terminalbench.sandbox.network.policy import ConnectionRefusal, EgressPolicy
+from terminalbench.sandbox.network.policy import Address, ConnectionRefusal, EgressPolicy, literal, place_of
+from terminalbench.sandbox.network.proxy_protocols import Hello
 
 CONNECT_SEC = 20.0
 LOOKUP_SEC = 20.0
 _LOOKUPS = 64
 _LONGEST_ANSWER = 1 << 14
+
+IDLE_SEC = 3600.0
+"""A model may think for long before it says something."""
+HALF_OPEN_SEC = 600.0
+HELLO_SEC = 30.0
+_CHUNK = 1 << 16
+_RESET = struct.pack("ii", 1, 0)
 
 
 class RefusedError(Exception):
@@ -159,3 +172,82 @@ class Upstream:
 def _look_up(host: str) -> list[str]:
     found: list[Any] = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(entry[4][0] for entry in found))
+
+
+class Tunnel:
+    """One connection of a sandbox, `client`, and its other half; a TLS client has to ask for `name`, if given."""
+
+    def __init__(self, client: socket.socket, up: socket.socket, name: str | None) -> None:
+        self.sent = self.received = 0
+        self.server_name: str | None = None
+        self._client, self._up, self._name = client, up, name
+        self._loop = asyncio.get_running_loop()
+        self._last = time.monotonic()
+        self._half = False
+
+    def cut(self) -> None:
+        """End it now."""
+        for one in (self._client, self._up):
+            with contextlib.suppress(OSError):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                one.shutdown(socket.SHUT_RDWR)
+
+    async def run(self) -> None:
+        """Pass on until both sides are done, or nothing has moved for long; raises `RefusedError` for a wrong TLS
+        name."""
+        pumps = [
+            asyncio.ensure_future(self._pump(self._client, self._up, self._count_sent, first=True)),
+            asyncio.ensure_future(self._pump(self._up, self._client, self._count_received)),
+        ]
+        try:
+            while pending := [pump for pump in pumps if not pump.done()]:
+                self._half = len(pending) < len(pumps)
+                left = self._last + (HALF_OPEN_SEC if self._half else IDLE_SEC) - time.monotonic()
+                if left <= 0:
+                    break
+                done, _ = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                for pump in done:
+                    pump.result()
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    def _count_sent(self, size: int) -> None:
+        self.sent += size
+        self._last = time.monotonic()
+
+    def _count_received(self, size: int) -> None:
+        self.received += size
+        self._last = time.monotonic()
+
+    async def _pump(
+        self, source: socket.socket, sink: socket.socket, count: Callable[[int], None], *, first: bool = False
+    ) -> None:
+        with contextlib.suppress(OSError):
+            if first:
+                start = await self._start(source)
+                await self._loop.sock_sendall(sink, start)
+                count(len(start))
+            buffer = bytearray(_CHUNK)
+            view = memoryview(buffer)
+            while size := await self._loop.sock_recv_into(source, buffer):
+                await self._loop.sock_sendall(sink, view[:size])
+                count(size)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    async def _start(self, source: socket.socket) -> bytes:
+        """The first bytes of the client; those of a TLS client are looked at before they go out."""
+        hello = Hello()
+        chunk = await self._loop.sock_recv(source, _CHUNK)
+        try:
+            async with asyncio.timeout(HELLO_SEC):
+                while chunk and not hello.add(chunk):
+                    chunk = await self._loop.sock_recv(source, _CHUNK)
+        except TimeoutError:
+            raise RefusedError(ConnectionRefusal.SHAPE) from None
+        self.server_name = hello.server_name()
+        if self._name is not None and self.server_name is not None and self.server_name != self._name:
+            raise RefusedError(ConnectionRefusal.TLS_NAME)
+        return hello.data

@@ -1,28 +1,74 @@
-"""What a task needs of this machine, known from its files: images, and what the sandbox can carry out."""
+"""What a task needs of this machine, known from its files; what stands for its images; what is asked of `prepare`."""
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from terminalbench.frozen import frozen
+from terminalbench.sandbox.builds.dockerfile import fill
+from terminalbench.sandbox.builds.recipe import BuildSource, StageReader
 from terminalbench.sandbox.compose import COMPOSE, MAIN
-from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.image.dockerfile import fill
-from terminalbench.sandbox.image.steps import BuildSource, StageReader
-from terminalbench.sandbox.image.table import ImageTable
+from terminalbench.sandbox.errors import DOCKER_HINT, Refused
 from terminalbench.sandbox.images.manifest import ImageConfig
 from terminalbench.sandbox.root_filesystem import HOST, IMAGE, SCRATCH, rootfs
 
 if TYPE_CHECKING:
-    from terminalbench.sandbox.image.build import Definition
+    from terminalbench.sandbox.builds.layers import Definition
 
 HOST_BASE = "host_base"
 """The key of `[metadata]` by which a task says that the host's system does for its images."""
 _LARGEST_FILE = 1 << 20
 _BUILD_SEC = 600.0
+
+STOOD_FOR = ("debian:*", "ubuntu:*", "python:3*")
+"""Images whose everyday commands (sh, coreutils, python3, ...) the host's system folders have too."""
+_DIGEST = "sha256:"
+
+
+def normalized(image: str) -> str:
+    """`image` without default registry and digest, with its tag spelled out."""
+    name = image.partition("@")[0]
+    for prefix in ("docker.io/", "index.docker.io/", "library/"):
+        name = name.removeprefix(prefix)
+    last = name.rpartition("/")[2]
+    return name if ":" in last else f"{name}:latest"
+
+
+@frozen
+class ImageTable:
+    """What stands for an image.
+
+    `entries` map patterns to "host", to the folder of a root file system, or to another image; `pins` map images to
+    the digests that they are to have. `host`: the task says that the host's system does where it can stand for them.
+    """
+
+    entries: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
+    host: bool = False
+
+    def stand_in(self, image: str) -> str:
+        """Return what an image is to be taken from: "host", a folder, or the name of an image, mostly its own."""
+        wanted = normalized(image)
+        for pattern, base in self.entries.items():
+            if fnmatchcase(wanted, pattern) or fnmatchcase(image, pattern):
+                return base
+        return HOST if self.host and any(fnmatchcase(wanted, pattern) for pattern in STOOD_FOR) else image
+
+    def base_for(self, image: str, *, where: str | None = None) -> str:
+        """Return the base for an image: "host", "scratch", a folder, or "image:<digest>" of the store, if it has it."""
+        if image == SCRATCH:
+            return SCRATCH
+        taken = self.stand_in(image)
+        digest = self.pins.get(taken) or (taken if taken.startswith(_DIGEST) else None)
+        if digest is None and (taken == HOST or taken.startswith("/")):
+            return taken
+        return f"{IMAGE}{digest or _stored(taken, where)}"
 
 
 @frozen
@@ -161,3 +207,93 @@ def fetch_missing(definition: "Definition") -> None:
             store, digest = ImageStore(), base.removeprefix(IMAGE)
             if store.image(digest) is None:
                 store.pull(f"{name.partition('@')[0]}@{digest}")
+
+
+class TaskBuild(msgspec.Struct, frozen=True):
+    """A task whose image is to be built: its folder, and the parts of its task.toml that decide about it.
+
+    `seconds` is how long its commands may take together.
+    """
+
+    name: str
+    folder: str
+    docker_image: str | None = None
+    seconds: float = 600.0
+
+
+class PrepareRequest(msgspec.Struct, frozen=True):
+    """What is to be had: images by name or archive, and builds of tasks.
+
+    `pins` are digests that images must have. `lookup`: images that are not here are only asked for. `entries`, `ca`
+    and `network` are as in the options of the sandbox.
+    """
+
+    images: tuple[str, ...] = ()
+    pins: dict[str, str] = {}
+    builds: tuple[TaskBuild, ...] = ()
+    entries: dict[str, str] = {}
+    ca: str = ""
+    host_network: bool = False
+    force: bool = False
+    lookup: bool = False
+
+
+class PrepareStep(msgspec.Struct, frozen=True, tag="step"):
+    """What is being done, in a line, and how far it is."""
+
+    text: str
+
+
+class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An image: its digest, whether it is here, how much there is to fetch; or why it cannot be had."""
+
+    digest: str | None = None
+    here: bool = True
+    size: int = 0
+    problem: str | None = None
+    moved_to: str | None = None
+
+
+class PrepareReport(msgspec.Struct, frozen=True, tag="report"):
+    """What came of it: images by name; of each task when its build was made, or why it failed."""
+
+    images: dict[str, ImageReport] = {}
+    built: dict[str, str | None] = {}
+    failed: dict[str, str] = {}
+
+
+def unfitting(patterns: Iterable[str], images: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns that fit none of these images."""
+    names = {spelled for image in images for spelled in (image, normalized(image))}
+    return tuple(one for one in patterns if not any(fnmatchcase(name, one) for name in names))
+
+
+def _stored(image: str, where: str | None) -> str:
+    from terminalbench.sandbox.images.store import ImageStore
+
+    found = ImageStore().find(image)
+    if found is None:
+        raise Refused(f"the image {image} is not on this machine", where=where, hint=ways_out(image))
+    return found.digest
+
+
+def ways_out(image: str) -> str:
+    """Return what to do about an image that is not here and cannot be fetched."""
+    return (
+        f"fetch it: tbench images pull {image}; or import it from an archive or folder: tbench images import PATH "
+        f"{image}; or name a replacement in [run.images]; or {DOCKER_HINT}"
+    )
+
+
+def settings_of_base(base: str, image: str) -> ImageConfig:
+    """Return what the base for an image says about commands.
+
+    The host's Python may leave its packages to the host's own package manager, which an image of Python does not.
+    """
+    if not base.startswith(IMAGE):
+        is_python = base == HOST and fnmatchcase(normalized(image), "python:*")
+        return ImageConfig(image, env={"PIP_BREAK_SYSTEM_PACKAGES": "1"} if is_python else {})
+    from terminalbench.sandbox.images.store import ImageStore
+
+    found = ImageStore().image(base.removeprefix(IMAGE))
+    return found.settings if found is not None else ImageConfig(image)

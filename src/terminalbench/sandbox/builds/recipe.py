@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from terminalbench.sandbox.builds.dockerfile import Instruction, expand, fill, parse, words
 from terminalbench.sandbox.engine import DEFAULT_PATH
 from terminalbench.sandbox.errors import Refused
-from terminalbench.sandbox.image.dockerfile import Instruction, expand, fill, parse, words
 from terminalbench.sandbox.images.manifest import HealthCheck, ImageConfig, architecture
 
 _SHELL = ("/bin/sh", "-c")

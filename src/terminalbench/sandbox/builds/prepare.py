@@ -1,4 +1,4 @@
-"""Images and builds, ready before the first trial: `python -m terminalbench.sandbox.image.prepare`.
+"""Images and builds, ready before the first trial: `python -m terminalbench.sandbox.builds.prepare`.
 
 It reads a `PrepareRequest` from standard input and writes lines of JSON to standard output: a `PrepareStep` now and
 then, at the end a `PrepareReport`. A process of its own: what serves sandboxes must not be shared with one that forks.
@@ -16,17 +16,25 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.errors import TbenchError
+from terminalbench.sandbox.builds.layers import BuildSettings, build, built_at, define
+from terminalbench.sandbox.builds.needs import (
+    ImageReport,
+    ImageTable,
+    PrepareReport,
+    PrepareRequest,
+    PrepareStep,
+    TaskBuild,
+    compose_env,
+    image_sources,
+    says_host_base,
+    ways_out,
+)
 from terminalbench.sandbox.cache import collect_once
-from terminalbench.sandbox.certificates import Certificates
-from terminalbench.sandbox.image.build import BuildSettings, build, built_at, define
-from terminalbench.sandbox.image.needs import compose_env, image_sources, says_host_base
-from terminalbench.sandbox.image.requests import ImageReport, PrepareReport, PrepareRequest, PrepareStep, TaskBuild
-from terminalbench.sandbox.image.table import ImageTable, ways_out
 from terminalbench.sandbox.images.archives import RegistrySource
 from terminalbench.sandbox.images.reference import parse_reference
 from terminalbench.sandbox.images.registry import RegistryClient
 from terminalbench.sandbox.images.store import ImageStore, PullProgress
-from terminalbench.sandbox.plan import limits_for
+from terminalbench.sandbox.plan import Certificates, limits_for
 
 _PULLS = 3
 _MOST_BUILDS = 4

@@ -20,12 +20,11 @@ from urllib.parse import unquote, urlsplit
 
 from terminalbench.sandbox import cache
 from terminalbench.sandbox.answers import CommandResult
+from terminalbench.sandbox.builds.context import BuildContext, CopyEntry, archive_entries, write_entries
+from terminalbench.sandbox.builds.dockerfile import is_address
+from terminalbench.sandbox.builds.recipe import CopyStep, FolderStep, RunStep, Step
 from terminalbench.sandbox.errors import Refused, SandboxError
-from terminalbench.sandbox.image.context import BuildContext, CopyEntry, archive_entries, write_entries
-from terminalbench.sandbox.image.dockerfile import is_address
-from terminalbench.sandbox.image.steps import CopyStep, FolderStep, RunStep, Step
-from terminalbench.sandbox.network.addresses import AddressPlace, place_of
-from terminalbench.sandbox.network.policy import CLOSED, OPEN
+from terminalbench.sandbox.network.policy import CLOSED, OPEN, AddressPlace, place_of
 from terminalbench.sandbox.session import Sandbox
 
 _LAST_LINES, _LINE_WIDTH, _COMMAND_WIDTH = 3, 120, 60

@@ -20,12 +20,9 @@ import msgspec
 
 from terminalbench.json_files import read_json, write_json
 from terminalbench.sandbox import cache, helper, transfer
-from terminalbench.sandbox.certificates import Certificates
-from terminalbench.sandbox.errors import Refused, SandboxError
-from terminalbench.sandbox.image.builder import StepRunner
-from terminalbench.sandbox.image.context import BuildContext
-from terminalbench.sandbox.image.layers import LayerNote, publish_layer, read_note
-from terminalbench.sandbox.image.steps import (
+from terminalbench.sandbox.builds.context import BuildContext
+from terminalbench.sandbox.builds.needs import ImageTable, normalized, settings_of_base
+from terminalbench.sandbox.builds.recipe import (
     BuildSource,
     CopyStep,
     FolderStep,
@@ -36,11 +33,12 @@ from terminalbench.sandbox.image.steps import (
     Step,
     segments,
 )
-from terminalbench.sandbox.image.table import ImageTable, normalized, settings_of_base
+from terminalbench.sandbox.builds.step_runner import StepRunner
+from terminalbench.sandbox.cache import LayerNote, exclusive, publish_layer, read_note, to_its_end
+from terminalbench.sandbox.errors import Refused, SandboxError
 from terminalbench.sandbox.images.manifest import ImageConfig
-from terminalbench.sandbox.locking import exclusive, to_its_end
 from terminalbench.sandbox.network.client import EgressWay
-from terminalbench.sandbox.plan import Bind, SandboxLimits, SandboxPlan
+from terminalbench.sandbox.plan import Bind, Certificates, SandboxLimits, SandboxPlan
 from terminalbench.sandbox.root_filesystem import HOST, RootFilesystem, open_base
 from terminalbench.sandbox.session import Sandbox
 

@@ -1,9 +1,11 @@
 """Sandboxes of root and of an ordinary user, driven by the same tests."""
 
 import os
+import re
 import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,7 +70,19 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bombs of one user go off one after the other: the limits of an ordinary user count all its processes."""
+    """Leave what comes out alike for every user (`any_user`) to one of them, by turns.
+
+    Bombs of one user go off one after the other: the limits of an ordinary user count all its processes.
+    """
+    users: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("any_user") and not item.get_closest_marker("both_users"):
+            users.setdefault(re.sub(r"\b(?:root|ordinary)\b", "", item.nodeid), []).append(item)
+    spared = set[pytest.Item]()
+    for name, alike in users.items():
+        chosen = alike[zlib.crc32(name.encode()) % len(alike) if os.geteuid() == 0 else -1]
+        spared.update(item for item in alike if item is not chosen)
+    items[:] = [item for item in items if item not in spared]
     for item in items:
         if item.get_closest_marker("heavy"):
             params = getattr(getattr(item, "callspec", None), "params", {})

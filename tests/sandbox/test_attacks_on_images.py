@@ -200,6 +200,7 @@ def test_an_attack_on_an_image_gains_nothing(on_image: Box, attack: Callable[[Bo
 
 
 @pytest.mark.long  # a whole run
+@pytest.mark.any_user
 def test_what_public_tasks_do_is_no_way_to_pass_unflagged(driver: Driver, work: Path, loaded: dict[str, str]) -> None:
     tasks = [test_harbor_run.make_task(work / "tasks", name, solve=script) for name, (script, *_) in TRIALS.items()]
     for task in tasks:

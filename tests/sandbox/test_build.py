@@ -17,6 +17,8 @@ from sandbox.driving import Box, Driver, Raised
 from support.tools import SYSTEM
 from terminalbench.sandbox.builds.step_runner import _last_lines
 
+pytestmark = pytest.mark.any_user
+
 EVERYTHING = r"""
 ARG VERSION=12
 FROM debian:${VERSION} AS base
@@ -82,6 +84,7 @@ def folder(driver: Driver, work: Path) -> Path:
     return work
 
 
+@pytest.mark.both_users
 def test_every_instruction(driver: Driver, folder: Path) -> None:
     files = {
         "Dockerfile": EVERYTHING,
@@ -245,6 +248,7 @@ def test_a_failed_build_says_which_line_and_why(driver: Driver, text: str, messa
     assert list((root / "building").iterdir()) == []
 
 
+@pytest.mark.both_users
 def test_a_build_is_limited_too(driver: Driver) -> None:
     text = "FROM debian:12\nRUN for i in $(seq 400); do head -c 20000000 /dev/urandom > /fill$i || exit 9; done\n"
     with pytest.raises(Raised, match="exit code (137|9)"):
@@ -317,6 +321,7 @@ def test_a_python_image_has_python(driver: Driver) -> None:
     box.call("stop", True)
 
 
+@pytest.mark.both_users
 def test_a_rootfs_folder_is_the_whole_system(driver: Driver, work: Path) -> None:
     rootfs = work / "rootfs"
     libraries = subprocess.run(
@@ -377,6 +382,7 @@ RUN --mount=type=cache,id=stages,target=/kept echo x >> /kept/count && wc -l < /
 """
 
 
+@pytest.mark.both_users
 def test_stages_and_mounts(driver: Driver) -> None:
     box = driver.box(files={"Dockerfile": STAGES, "f": "of the context\n"})
     assert box.out("cd /opt; cat one both/tool both/link globbed/b all/where mounted bound scratch count").split() == [

@@ -5,7 +5,10 @@ import pytest
 from sandbox.driving import Box, Driver, Raised
 from support.tools import TMUX
 
+pytestmark = pytest.mark.any_user
 
+
+@pytest.mark.both_users
 def test_a_command_has_docker_like_defaults(box: Box) -> None:
     done = box.run("echo out; echo err >&2; id -u; pwd; env | sort; exit 3")
     assert done["return_code"] == 3
@@ -103,6 +106,7 @@ def test_an_ended_tree_is_gone_and_not_only_going(box: Box) -> None:
     assert box.out("cat /proc/[0-9]*/stat | grep -c '(python3) [^ZX]' || true") == "0"
 
 
+@pytest.mark.both_users
 def test_processes_can_all_be_ended_and_the_sandbox_goes_on(box: Box) -> None:
     box.out("echo kept > /tmp/file; for i in 1 2 3; do setsid nohup sleep 1000 >/dev/null 2>&1 & done")
     box.out("(trap '' TERM HUP INT; while :; do sleep 0.01 & done) >/dev/null 2>&1 &")
@@ -123,6 +127,7 @@ def test_signals_have_their_default_effect(box: Box) -> None:
     assert box.run("yes | head -1")["return_code"] == 0
 
 
+@pytest.mark.both_users
 def test_other_users_where_there_are_ids_for_them(driver: Driver) -> None:
     box = driver.box(files={"Dockerfile": "FROM debian:12\nRUN useradd -m -u 1234 worker && useradd -u 77 other\n"})
     if box.do("about")["ids"] == "one":

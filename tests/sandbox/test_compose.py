@@ -11,6 +11,8 @@ import pytest
 from sandbox.driving import Box, Driver, Raised
 from support.pace import seconds
 
+pytestmark = pytest.mark.any_user
+
 SERVER = "python3 -m http.server 80 --directory /srv"
 HEALTH = "python3 -c 'import urllib.request as u; u.urlopen(\"http://localhost/\")'"
 GET = "python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).read().decode())'"
@@ -53,6 +55,7 @@ def compose(driver: Driver, text: str, files: dict[str, str] | None = None, **op
     return driver.box(files=own, **options)
 
 
+@pytest.mark.both_users
 def test_services_are_reached_by_name_and_nothing_else_is(driver: Driver) -> None:
     box = compose(driver, TWO, {"pages/page": "the page", "echo/Dockerfile": ECHO})
     for name in ("web", "front", "shop.example"):
@@ -172,6 +175,7 @@ def test_a_service_may_be_one_program_on_nothing(driver: Driver, work: Path) -> 
     assert box.call("service_exec", "true", service="tiny")["return_code"] == 127, "there is no shell"
 
 
+@pytest.mark.both_users
 def test_volumes_are_shared_and_begin_with_what_the_image_has(driver: Driver) -> None:
     text = """
 services:
@@ -206,6 +210,7 @@ def test_commands_and_files_of_a_service(driver: Driver, work: Path) -> None:
     box.out("true")
 
 
+@pytest.mark.both_users
 def test_nothing_is_left_of_services_when_their_process_is_killed(own_driver: Driver) -> None:
     text = "services:\n  main: {volumes: ['v:/v']}\n  db: {image: debian:12, command: sleep 4321, volumes: ['v:/v']}\nvolumes: {v: }\n"
     compose(own_driver, text)

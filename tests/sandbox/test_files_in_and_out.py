@@ -8,6 +8,8 @@ import pytest
 
 from sandbox.driving import Box, Driver, Raised
 
+pytestmark = pytest.mark.any_user
+
 
 @pytest.fixture
 def sent(work: Path) -> Path:
@@ -32,6 +34,7 @@ def tree(folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.both_users
 def test_a_folder_survives_the_round_trip(box: Box, sent: Path, work: Path) -> None:
     box.call("upload_dir", str(sent), "/tests")
     assert box.out("/tests/test.sh; stat -c '%u:%g' /tests/test.sh /tests/sub").split() == ["hi", "0:0", "0:0"]
@@ -67,6 +70,7 @@ def test_a_planted_file_link_is_replaced_not_followed(box: Box, sent: Path) -> N
     assert box.out("cat /victim; readlink /tests/test.sh || echo plain") == "kept\nplain"
 
 
+@pytest.mark.both_users
 def test_a_link_cannot_bring_the_hosts_files_out_or_lead_a_reader_there(box: Box, work: Path) -> None:
     secret = work / "secret"
     secret.write_text("host secret")
@@ -198,6 +202,7 @@ def test_what_harbor_filters_is_filtered(box: Box) -> None:
     assert names(two) == ["a.log", "c.txt"]
 
 
+@pytest.mark.both_users
 def test_a_full_sandbox_refuses_an_upload_clearly(driver: Driver, work: Path) -> None:
     box = driver.box(config={"storage_mb": 16})
     (work / "big").write_bytes(os.urandom(40 << 20))

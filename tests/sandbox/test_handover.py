@@ -12,6 +12,8 @@ from sandbox.test_first_process import PROGRAM, put
 from terminalbench.sandbox.engine import tidy
 from terminalbench.sandbox.system import system_folders
 
+pytestmark = pytest.mark.any_user
+
 IMAGE = {"Dockerfile": "FROM debian:12\nENV PATH=/opt/venv/bin:/usr/bin:/bin\nWORKDIR /app\n"
          "RUN mkdir -p /opt/venv/bin /data && printf '#!/bin/sh\\necho image\\n' > /opt/venv/bin/tool && chmod 755 /opt/venv/bin/tool"
          " && cp /opt/venv/bin/tool /usr/local/bin/built && echo old > /data/kept && echo old > /data/gone\n"}  # fmt: skip
@@ -21,6 +23,7 @@ def hand(box: Box, **options: Any) -> dict[str, Any]:
     return json.loads(box.do("hand", **options))
 
 
+@pytest.mark.both_users
 def test_nothing_of_the_agent_runs_whatever_it_was(box: Box) -> None:
     """Also what traces the first process, changes its session, or is reborn for ever."""
     put(box, "/tmp/attack.py", PROGRAM)
@@ -35,6 +38,7 @@ def test_nothing_of_the_agent_runs_whatever_it_was(box: Box) -> None:
         assert names <= {"bwrap", "bash"}
 
 
+@pytest.mark.both_users
 def test_the_verifiers_system_is_the_images(driver: Driver) -> None:
     box = driver.box(files=IMAGE)
     box.out(
@@ -121,6 +125,7 @@ def test_the_verifiers_home_and_variables_are_its_own(box: Box) -> None:
     assert set(box.out("env | cut -d= -f1").split()) == before
 
 
+@pytest.mark.both_users
 def test_the_tests_folders_are_new_whatever_the_agent_made_of_them(box: Box) -> None:
     box.out(
         "mkdir -p /tests; echo mine > /tests/test.sh; rm -rf /logs/verifier; ln -s /app /logs/verifier; echo 1 > /app/reward.txt"
@@ -168,6 +173,7 @@ def test_the_reward_found_before_the_tests_is_told(box: Box) -> None:
     assert hand(box, pristine=False)["rewards"] == ["/logs/verifier/reward.json"]
 
 
+@pytest.mark.both_users
 def test_a_full_disk_leaves_room_for_the_verifier(driver: Driver) -> None:
     box = driver.box(config={"storage_mb": 16})
     box.run(
@@ -224,6 +230,7 @@ def test_where_the_images_programs_are_is_system_too(env: dict[str, str], found:
     assert "tests" in plain
 
 
+@pytest.mark.both_users
 def test_a_program_run_by_the_tests_reaches_its_own_files_and_no_others(box: Box) -> None:
     hand(box)
     box.out("echo secret > /tests/x; echo 0 > /logs/verifier/reward.txt; mkdir -p /app/in; echo in > /app/in/file")
@@ -258,6 +265,7 @@ def test_a_program_run_by_the_tests_reaches_its_own_files_and_no_others(box: Box
     ]
 
 
+@pytest.mark.both_users
 def test_without_landlock_a_program_run_by_the_tests_is_another_users(box: Box) -> None:
     """Where there is another user; else the tests are told of no such program, and what they run can write the reward."""
     handed = hand(box, landlock=False)
@@ -343,6 +351,7 @@ LOOK = (
 )
 
 
+@pytest.mark.both_users
 def test_tests_that_run_again_find_the_work_as_it_was_handed_to_the_first(box: Box) -> None:
     """Contents, owners, links, times and removals; what the first did anywhere is aside, and there again after that."""
     box.out(

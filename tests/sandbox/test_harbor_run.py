@@ -16,7 +16,7 @@ from sandbox.driving import Driver
 from support.pace import seconds
 from terminalbench.harbor.read.results import read_trial
 
-pytestmark = pytest.mark.long  # whole runs
+pytestmark = [pytest.mark.long, pytest.mark.any_user]  # whole runs
 TASK = """schema_version = "1.4"
 {top}
 [task]
@@ -104,6 +104,7 @@ def results(work: Path) -> dict[tuple[str, str], Any]:
     return found
 
 
+@pytest.mark.both_users
 def test_the_oracle_passes_doing_nothing_fails_and_a_bomb_ends_alone(driver: Driver, work: Path) -> None:
     bomb = "#!/bin/bash\npython3 -c 'x = bytearray()\nwhile True: x += b\"y\" * (4 << 20)'\n"
     tasks = [
@@ -203,6 +204,7 @@ FLAGGED = {
 }
 
 
+@pytest.mark.both_users
 def test_attacks_on_the_verdict_are_failures(driver: Driver, work: Path) -> None:
     """Each is an agent that has not done its task. None passes, and none is an error, after which it would run again."""
     tasks = [

@@ -73,6 +73,7 @@ def test_system_v_objects_are_few_where_no_group_counts_them(driver: Driver) -> 
     box.call("stop", True)
 
 
+@pytest.mark.any_user
 def test_only_plain_sockets_can_be_made(box: Box) -> None:
     """The buffers of a packet socket are no process's memory, and no group's."""
     families = [17, 38, 40, 44, 15, 29, 30, 31]
@@ -86,6 +87,7 @@ for f in {families}:
     assert box.python(code) == "fine"
 
 
+@pytest.mark.any_user
 def test_asynchronous_requests_are_the_hosts(box: Box) -> None:
     """There is one number of them for the whole machine."""
     before = number("/proc/sys/fs/aio-nr")

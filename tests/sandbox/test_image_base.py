@@ -8,6 +8,8 @@ import pytest
 from sandbox.driving import Driver, Raised
 from support.registry import Images, layer_of, member, packed, small_system
 
+pytestmark = pytest.mark.any_user
+
 
 @pytest.fixture
 def tiny(driver: Driver, work: Path) -> str:
@@ -21,6 +23,7 @@ def tiny(driver: Driver, work: Path) -> str:
     return driver("load_image", str(layout), "tiny:1")
 
 
+@pytest.mark.both_users
 def test_a_task_from_an_image_of_the_store_has_its_files_and_settings(driver: Driver, tiny: str) -> None:
     box = driver.box(files={"Dockerfile": "FROM tiny:1\nRUN echo $GREETING > /built\nENV MORE=1\n"})
     assert (

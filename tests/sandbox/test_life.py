@@ -13,6 +13,8 @@ import pytest
 
 from sandbox.driving import Box, Driver, Raised
 
+pytestmark = pytest.mark.any_user
+
 
 def holders(token: str) -> list[int]:
     """Host processes whose command line names `token`."""
@@ -99,6 +101,7 @@ def leftovers(driver: Driver) -> list[str]:
     return [path.name for kind in ("run", "building") for path in (root / kind).glob("*")]
 
 
+@pytest.mark.both_users
 def test_stop_leaves_nothing(own_driver: Driver) -> None:
     box = busy(own_driver)
     sleepers = f"sleep\0{sleep_of(own_driver)}"
@@ -110,6 +113,7 @@ def test_stop_leaves_nothing(own_driver: Driver) -> None:
     assert groups(own_driver.process.pid) == set()
 
 
+@pytest.mark.both_users
 def test_a_killed_owner_leaves_nothing(own_driver: Driver) -> None:
     busy(own_driver)
     busy(own_driver)
@@ -121,6 +125,7 @@ def test_a_killed_owner_leaves_nothing(own_driver: Driver) -> None:
     assert until(lambda: not groups(own_driver.process.pid))
 
 
+@pytest.mark.both_users
 def test_a_killed_owner_in_the_middle_of_a_command_leaves_nothing(own_driver: Driver) -> None:
     box = own_driver.box()
     seconds = 6_000_000 + own_driver.process.pid  # no other test's
@@ -136,6 +141,7 @@ def test_a_killed_owner_in_the_middle_of_a_command_leaves_nothing(own_driver: Dr
     assert not holders(f"sleep\0{seconds}")
 
 
+@pytest.mark.both_users
 def test_if_all_are_killed_the_kernel_ends_the_sandbox_and_the_next_start_cleans_up(own_driver: Driver) -> None:
     busy(own_driver)
     relatives = family(own_driver)
@@ -185,6 +191,7 @@ def test_a_lost_porter_is_not_missed(own_driver: Driver) -> None:
     assert leftovers(own_driver) == []
 
 
+@pytest.mark.both_users
 def test_a_sandbox_whose_first_process_ends_says_so(own_driver: Driver) -> None:
     """The host's kernel may do that for want of memory; it must read as an error, never as a result."""
     box = own_driver.box()

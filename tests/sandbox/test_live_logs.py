@@ -7,6 +7,8 @@ import pytest
 from sandbox.driving import Box
 from terminalbench.sandbox.activity import FileTail, parse
 
+pytestmark = pytest.mark.any_user
+
 LIMITED = '{"error_status":429}'
 
 

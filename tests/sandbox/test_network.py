@@ -17,6 +17,8 @@ from sandbox.driving import PATIENCE_SEC, Box, Driver, Raised
 from terminalbench.harbor.read.error_classes import error_class
 from terminalbench.sandbox.network.policy import canonical
 
+pytestmark = pytest.mark.any_user
+
 CONNECT = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5); print('connected')\""
 SITE = "site.test"
 SAYS = """
@@ -135,6 +137,7 @@ def test_two_sandboxes_have_every_port_to_themselves(driver: Driver, site: int) 
     assert first.out("curl -sS http://127.0.0.1:8080/who") == "first"
 
 
+@pytest.mark.both_users
 def test_the_host_is_out_of_reach_in_every_spelling(driver: Driver, server: int) -> None:
     box = driver.box(network="public")
     own = own_address()
@@ -153,6 +156,7 @@ def test_the_host_is_out_of_reach_in_every_spelling(driver: Driver, server: int)
     assert all("up" not in line for line in log)
 
 
+@pytest.mark.both_users
 def test_clients_get_out_by_name_and_what_they_did_is_logged(driver: Driver, site: int) -> None:
     """Those that know nothing of a proxy, on any port."""
     box = driver.box(network="public", way=way())
@@ -189,6 +193,7 @@ def test_git_clones_over_http(driver: Driver, tmp_path_factory: pytest.TempPathF
         server.shutdown()
 
 
+@pytest.mark.both_users
 def test_where_the_kernel_cannot_redirect_programs_are_told_of_a_proxy(driver: Driver, site: int) -> None:
     box = driver.box(network="public", way=way(redirect=False))
     assert box.out("echo $https_proxy") == "http://127.0.0.1:3128"
@@ -218,6 +223,7 @@ def test_a_phase_cuts_what_it_does_not_allow(driver: Driver, site: int) -> None:
     assert box.out(f"curl -fsS http://{SITE}:{site}/") == f"{SITE}:{site} /"
 
 
+@pytest.mark.both_users
 def test_a_sandbox_that_starts_anew_has_a_network_of_its_own_again(driver: Driver, site: int) -> None:
     """What the agent held open is gone; what may be reached is what could be reached before, by the same names."""
     box = driver.box(network="public", phases=[[SITE]], way=way())
@@ -378,6 +384,7 @@ def test_the_relay_ends_with_the_process_that_holds_the_sandboxes(own_driver: Dr
         time.sleep(0.02)
 
 
+@pytest.mark.both_users
 def test_the_agent_cannot_change_the_rules_or_reach_the_relay(driver: Driver) -> None:
     box = driver.box(network="public")
     assert box.run("ip route add 192.0.2.0/24 dev lo")["return_code"] != 0
@@ -388,6 +395,7 @@ def test_the_agent_cannot_change_the_rules_or_reach_the_relay(driver: Driver) ->
     assert box.run(f'python3 -c "{direct}"')["return_code"] != 0
 
 
+@pytest.mark.both_users
 def test_addresses_of_ipv6_get_out_or_are_refused_as_others_are(driver: Driver, server: int) -> None:
     """By connections and by the proxy, in every spelling; the log has each with its reason."""
     box = driver.box(network=["2001:db8::/32", "::/0", "0.0.0.0/0"])

@@ -9,8 +9,10 @@ import pytest
 
 from sandbox.driving import Box, Driver
 from sandbox.test_first_process import put
+from terminalbench.sandbox.engine.views import SYSTEM
 from terminalbench.sandbox.engine.whose import FileOwnership, is_builder, is_interpreter, is_shell, is_work
-from terminalbench.sandbox.system import SYSTEM
+
+pytestmark = pytest.mark.any_user
 
 REWARD = "/logs/verifier/reward.txt"
 
@@ -92,6 +94,7 @@ def attacked(driver: Driver) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.both_users
 def test_a_program_of_the_work_changes_nothing_of_the_tests(driver: Driver, name: str) -> None:
     said, done = driver.once(attacked)
     if name != "changes an owner":  # with one user only, that is answered and not done
@@ -102,6 +105,7 @@ def test_a_program_of_the_work_changes_nothing_of_the_tests(driver: Driver, name
     assert (done["confined"], done["free"]) == (len(ATTACKS), 0)
 
 
+@pytest.mark.both_users
 def test_a_program_of_the_work_reads_what_the_tests_hand_to_it(box: Box) -> None:
     """Data that say nothing of the answers it reads in any case."""
     program = "import sys; print(open((sys.argv[1:] or ['/tests/data/input.json'])[0]).read())"
@@ -109,6 +113,7 @@ def test_a_program_of_the_work_reads_what_the_tests_hand_to_it(box: Box) -> None
     assert judge(box, program, by=by)["out"].split() == ["{}", "{}", "0"]
 
 
+@pytest.mark.both_users
 def test_a_program_of_the_work_has_no_way_to_write_to_files_that_the_tests_have_open(box: Box) -> None:
     program = "import os\nfor n in range(3, 10):\n  try: os.pwrite(n, b'1', 0)\n  except OSError: pass"
     done = judge(box, program, by=f"exec 5> {REWARD} 6> /app/log\npython3 /app/prog.py", then="cat /app/log; exit")
@@ -397,6 +402,7 @@ def test_the_tests_themselves_are_free(box: Box) -> None:
     assert done["confined"] == 0
 
 
+@pytest.mark.both_users
 def test_a_program_by_run_program_changes_no_mode_outside_its_work(box: Box) -> None:
     program = """
 import os

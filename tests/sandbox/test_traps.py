@@ -12,6 +12,8 @@ from sandbox.test_first_process import put
 from terminalbench.sandbox.engine import traps, views
 from terminalbench.sandbox.system import led_to, spoken_of, system_folders
 
+pytestmark = pytest.mark.any_user
+
 BASE, MORE = "base", "more"
 
 

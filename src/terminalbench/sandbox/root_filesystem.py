@@ -46,47 +46,9 @@ _ETC = (
     *("shells", "skel", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "texmf", "timezone", "vim", "R"),
 )
 _NEVER_CHANGED = ("/share/doc", "/share/help", "/share/icons", "/share/locale", "/usr/src")
+_MADE_UP = Path(__file__).with_name("host_etc")
+"""Accounts, groups and sources of names that are nobody's: those of the host are not shown."""
 _MAX_ETC_FILE_BYTES = 16 << 20
-_ACCOUNTS = """root:x:0:0:root:/root:/bin/bash
-daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin
-bin:x:2:2:bin:/bin:/usr/sbin/nologin
-sys:x:3:3:sys:/dev:/usr/sbin/nologin
-games:x:5:60:games:/usr/games:/usr/sbin/nologin
-man:x:6:12:man:/var/cache/man:/usr/sbin/nologin
-mail:x:8:8:mail:/var/mail:/usr/sbin/nologin
-www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin
-backup:x:34:34:backup:/var/backups:/usr/sbin/nologin
-nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
-"""
-_GROUPS = """root:x:0:
-daemon:x:1:
-bin:x:2:
-sys:x:3:
-adm:x:4:
-tty:x:5:
-disk:x:6:
-mail:x:8:
-man:x:12:
-sudo:x:27:
-www-data:x:33:
-backup:x:34:
-shadow:x:42:
-utmp:x:43:
-staff:x:50:
-games:x:60:
-users:x:100:
-nogroup:x:65534:
-"""
-_SWITCH = """passwd: files
-group: files
-shadow: files
-hosts: files dns
-networks: files
-protocols: files
-services: files
-ethers: files
-rpc: files
-"""
 
 
 @frozen
@@ -253,8 +215,8 @@ def _publish(
             (root / name).symlink_to(target)
         for name in files:
             _copy(Path("/etc") / name, root / "etc" / name)
-        for name, text in (("passwd", _ACCOUNTS), ("group", _GROUPS), ("nsswitch.conf", _SWITCH)):
-            (root / "etc" / name).write_text(text)
+        for made in _MADE_UP.iterdir():
+            shutil.copyfile(made, root / "etc" / made.name)
         _readable(root)
         for name, mode in {"": 0o755, **_EMPTY}.items():
             (root / name).chmod(mode)

@@ -13,10 +13,8 @@ from pathlib import Path
 
 from terminalbench.files import read_plain
 from terminalbench.sandbox.engine import traps
+from terminalbench.sandbox.engine.views import SYSTEM
 
-OURS = ".tbench"
-"""Where the tests have their homes, and the program that runs others for them."""
-SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "dev", "proc", "sys", "run", OURS)
 BOOKS = (
     *("var/lib/dpkg", "var/lib/apt", "var/lib/rpm", "var/lib/pacman", "var/cache/apt", "var/cache/debconf"),
     *("var/cache/ldconfig", "var/run", "var/lock"),
@@ -27,18 +25,9 @@ PATHS = (
 )
 """Variables of an image that say where programs and their libraries are."""
 STARTUPS = (
-    *(
-        "BASH_ENV",
-        "ENV",
-        "ZDOTDIR",
-        "PYTHONSTARTUP",
-        "PYTHONUSERBASE",
-        "NODE_OPTIONS",
-        "PERL5OPT",
-        "PERLLIB",
-        "RUBYOPT",
-    ),
-    *("LD_PRELOAD", "LD_AUDIT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "GIT_CONFIG_GLOBAL", "PYTEST_ADDOPTS"),
+    *("BASH_ENV", "ENV", "ZDOTDIR", "PYTHONSTARTUP", "PYTHONUSERBASE", "NODE_OPTIONS", "PERL5OPT", "PERLLIB"),
+    *("RUBYOPT", "LD_PRELOAD", "LD_AUDIT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "GIT_CONFIG_GLOBAL"),
+    "PYTEST_ADDOPTS",
 )
 """Variables of an image that name files which programs run, or are told by, when they start."""
 _PROGRAMS = ("bin", "sbin")

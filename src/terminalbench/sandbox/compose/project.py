@@ -12,9 +12,10 @@ from terminalbench.errors import did_you_mean
 from terminalbench.sandbox.builds.recipe import BuildSource, nanoseconds, platform_arguments
 from terminalbench.sandbox.compose import COMPOSE, MAIN
 from terminalbench.sandbox.compose.document import ComposeMapping, read_document
+from terminalbench.sandbox.engine.views import SYSTEM
 from terminalbench.sandbox.errors import DOCKER_HINT, Refused
 from terminalbench.sandbox.images.manifest import HealthCheck
-from terminalbench.sandbox.system import BOOKS, SYSTEM, is_system
+from terminalbench.sandbox.system import BOOKS, is_system
 
 STARTED, HEALTHY, COMPLETED = "service_started", "service_healthy", "service_completed_successfully"
 RESTARTS = ("always", "unless-stopped", "on-failure")
@@ -29,7 +30,6 @@ _MOST_SERVICES = 64
 _CORRECT = "correct the file"
 
 _FILE_KEYS = {"services", "networks", "volumes", "version", "name"}
-_FILE_UNSUPPORTED = {"configs", "secrets", "include", "models"}
 _TAKEN = {
     "image", "build", "command", "entrypoint", "environment", "env_file", "working_dir", "user", "hostname",
     "container_name", "depends_on", "healthcheck", "volumes", "restart", "networks", "network_mode", "links",
@@ -41,23 +41,12 @@ _WITHOUT_EFFECT = {
     "stdin_open", "stop_grace_period", "stop_signal", "tty", "ulimits", "oom_score_adj", "oom_kill_disable",
     "mem_swappiness", "mem_reservation", "memswap_limit", "cpu_shares",
 }  # fmt: skip
-_UNSUPPORTED = {
-    "blkio_config", "cgroup", "cgroup_parent", "configs", "cpu_count", "cpu_percent", "cpu_period", "cpu_quota",
-    "cpu_rt_period", "cpu_rt_runtime", "cpuset", "credential_spec", "develop", "device_cgroup_rules", "dns", "dns_opt",
-    "dns_search", "extends", "external_links", "group_add", "ipc", "isolation", "label_file", "mac_address", "models",
-    "pid", "post_start", "pre_stop", "provider", "runtime", "scale", "security_opt", "storage_opt", "sysctls",
-    "use_api_socket", "userns_mode", "uts", "volumes_from",
-}  # fmt: skip
 _DEPLOY = {
     "resources", "replicas", "mode", "restart_policy", "labels", "placement", "update_config", "rollback_config",
     "endpoint_mode",
 }  # fmt: skip
 _HEALTH = {"test", "interval", "timeout", "retries", "start_period", "start_interval", "disable"}
 _BUILD = {"context", "dockerfile", "args", "target", "labels", "tags", "cache_from", "cache_to", "pull", "network"}
-_BUILD_UNSUPPORTED = {
-    "additional_contexts", "dockerfile_inline", "entitlements", "extra_hosts", "isolation", "no_cache", "platforms",
-    "privileged", "provenance", "sbom", "secrets", "shm_size", "ssh", "ulimits",
-}  # fmt: skip
 _REASONS = {
     "cap_add": "a sandbox gives no rights beyond Docker's usual ones",
     "devices": "a sandbox has no devices of this machine",
@@ -160,12 +149,8 @@ def read_project(folder: Path, env: Mapping[str, str]) -> Project:
     path = folder / COMPOSE
     variables = _variables(folder, env)
     document = read_document(path, variables)
-    for key in document:
-        if key not in _FILE_KEYS and not key.startswith("x-") and document[key]:
-            place, known = f"{path}:{document.line_of(key)}", sorted({*_FILE_KEYS, *_FILE_UNSUPPORTED})
-            if key not in known:
-                raise Refused(f'there is no key "{key}"', where=place, hint=did_you_mean(key, known))
-            raise Refused(f"{key} in a compose file", where=place)
+    empty = {key for key in document if not document[key]}
+    _check_keys(document, _FILE_KEYS | empty, "a compose file", str(path))
     services = document.get("services") or ComposeMapping(1)
     if not isinstance(services, ComposeMapping):
         raise Refused("services is not a table", where=f"{path}:{document.line_of('services')}", hint=_CORRECT)
@@ -174,9 +159,8 @@ def read_project(folder: Path, env: Mapping[str, str]) -> Project:
         where = f"{path}:{services.line_of(name)}"
         if not _NAME.fullmatch(name) or not isinstance(told, ComposeMapping | None):
             raise Refused(f'the service "{name}" is not a table with a plain name', where=where, hint=_CORRECT)
-        reader = _ServiceReader(
-            folder, str(path), name, told if told is not None else ComposeMapping(0), services.line_of(name), variables
-        )
+        table = told if told is not None else ComposeMapping(0)
+        reader = _ServiceReader(folder, str(path), name, table, services.line_of(name), variables)
         if not reader.is_optional():
             found[name] = reader.read()
     found.setdefault(MAIN, Service(MAIN, str(path), networks=frozenset({"default"})))
@@ -191,6 +175,16 @@ def read_project(folder: Path, env: Mapping[str, str]) -> Project:
             what = f"main shares {mount.target} with other services: the tests need the system as its image has it"
             raise Refused(what, where=project.main.where, hint="mount it elsewhere, or add :ro")
     return project
+
+
+def _check_keys(table: ComposeMapping, known: Collection[str], of: str, path: str) -> None:
+    """Refuse a table that has other keys than these; what begins with `x-` is nobody's."""
+    for key in table:
+        if key not in known and not key.startswith("x-"):
+            reason = f": {_REASONS[key]}" if key in _REASONS else ""
+            hint = did_you_mean(key, sorted(known), limit=0) or DOCKER_HINT
+            what = f'the key "{key}" of {of} is not supported{reason}'
+            raise Refused(what, where=f"{path}:{table.line_of(key)}", hint=hint)
 
 
 def _variables(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
@@ -302,13 +296,7 @@ class _ServiceReader:
 
     def read(self) -> Service:
         told = self._told
-        for key in told:
-            if key not in _TAKEN and key not in _WITHOUT_EFFECT and not key.startswith("x-"):
-                known = sorted({*_TAKEN, *_WITHOUT_EFFECT, *_UNSUPPORTED, *_REASONS})
-                if key not in known:
-                    raise self._refused(key, f'there is no key "{key}"', did_you_mean(key, known, limit=0) or _CORRECT)
-                reason = _REASONS.get(key)
-                raise self._refused(key, f"{key}: {reason}" if reason else key)
+        _check_keys(told, _TAKEN | _WITHOUT_EFFECT, f"the service {self._name}", self._path)
         for key in ("privileged", "read_only"):
             if _true(told.get(key)):
                 raise self._refused(key, key)
@@ -394,15 +382,8 @@ class _ServiceReader:
         value = self._told.get("build")
         if value is None:
             return None
-        table = (
-            ComposeMapping(0) if isinstance(value, str) else self._table("build", value, {*_BUILD, *_BUILD_UNSUPPORTED})
-        )
-        if isinstance(value, str):
-            table["context"] = value
-        for key in table:
-            if key in _BUILD_UNSUPPORTED:
-                raise Refused(f"build.{key} (service {self._name})", where=f"{self._path}:{table.line_of(key)}")
-        context = self._inside("build", str(table.get("context") or "."))
+        table = ComposeMapping(0) if isinstance(value, str) else self._table("build", value, _BUILD)
+        context = self._inside("build", value if isinstance(value, str) else str(table.get("context") or "."))
         dockerfile = str(table.get("dockerfile") or "Dockerfile")
         if not (context / dockerfile).is_file():
             raise self._refused("build", f"there is no {context / dockerfile}", _CORRECT)
@@ -488,21 +469,15 @@ class _ServiceReader:
         return self._mount(parts[0], parts[1], read_only="ro" in modes)
 
     def _long_mount(self, told: ComposeMapping) -> ServiceMount | None:
-        kind, target, read_only = (
-            told.get("type") or "volume",
-            str(told.get("target") or ""),
-            _true(told.get("read_only")),
-        )
+        kind, target = told.get("type") or "volume", str(told.get("target") or "")
         if kind not in ("bind", "volume", "tmpfs"):
             raise self._refused("volumes", f"a volume of the type {kind}")
         if kind == "tmpfs" or not told.get("source"):
             return ServiceMount(self._target(target))
         source = str(told["source"])
-        return self._mount(
-            source if kind == "volume" or source.startswith((".", "/", "~")) else f"./{source}",
-            target,
-            read_only=read_only,
-        )
+        if kind == "bind" and not source.startswith((".", "/", "~")):
+            source = f"./{source}"
+        return self._mount(source, target, read_only=_true(told.get("read_only")))
 
     def _mount(self, source: str, target: str, *, read_only: bool) -> ServiceMount | None:
         target = self._target(target)
@@ -532,11 +507,7 @@ class _ServiceReader:
         place = line if line is not None else self._told.line_of(key)
         if not isinstance(value, ComposeMapping):
             raise Refused(f"{key} is not a table (service {self._name})", where=f"{self._path}:{place}", hint=_CORRECT)
-        for name in value:
-            if name not in known and not name.startswith("x-"):
-                hint = did_you_mean(name, sorted(known), limit=12)
-                what = f'there is no key "{name}" in {key} (service {self._name})'
-                raise Refused(what, where=f"{self._path}:{value.line_of(name)}", hint=hint)
+        _check_keys(value, known, f"{key} of the service {self._name}", self._path)
         return value
 
     def _networks(self) -> tuple[frozenset[str], set[str]]:
@@ -552,23 +523,17 @@ class _ServiceReader:
             return frozenset(self._texts("networks", self._told.get("networks")) or ["default"]), set()
         for told in value.values():
             table = told if isinstance(told, ComposeMapping) else ComposeMapping(0)
-            for key in table.keys() - {"aliases", "priority"}:
-                raise Refused(f"{key} of a network (service {self._name})", where=f"{self._path}:{table.line_of(key)}")
+            _check_keys(table, ("aliases", "priority"), f"a network of the service {self._name}", self._path)
             aliases |= set(self._texts("networks", table.get("aliases")))
         return frozenset(value), aliases
 
     def _extra_names(self) -> dict[str, str]:
         value = self._told.get("extra_hosts")
-        pairs = (
-            value.items()
-            if isinstance(value, ComposeMapping)
-            else (
-                re.split("[:=]", one, maxsplit=1) for one in self._texts("extra_hosts", self._told.get("extra_hosts"))
-            )
-        )
+        given = value.items() if isinstance(value, ComposeMapping) else ()
+        listed = () if given else self._texts("extra_hosts", value)
         found = {}
-        for pair in pairs:
-            name, address = pair if len(pair) == 2 else (pair[0], "")
+        for name, address in (*given, *(re.split("[:=]", f"{one}=", maxsplit=1) for one in listed)):
+            address = address.removesuffix("=")
             if address == "host-gateway" or not address:
                 raise self._refused("extra_hosts", f"extra_hosts: {name} on this machine")
             found[name] = address.strip("[]")

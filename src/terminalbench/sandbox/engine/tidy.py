@@ -11,28 +11,12 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from terminalbench.sandbox.engine import ids
+from terminalbench.sandbox.engine import ids, views
 
 _NAMED = 50
 _OF_THE_MACHINE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EIO)
 _MOST_HOPS = 40
 _PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?(/fd)?")
-_SYSTEM = (
-    "proc",
-    "sys",
-    "dev",
-    "usr",
-    "bin",
-    "sbin",
-    "lib",
-    "lib32",
-    "lib64",
-    "libx32",
-    "etc",
-    "boot",
-    "run",
-    ".tbench",
-)
 
 
 def prepare(request: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +55,7 @@ def _prepared(request: dict[str, Any]) -> dict[str, Any]:
             os.close(handle)
     links = []
     for name in os.listdir("/"):
-        if name not in _SYSTEM:
+        if name not in views.SYSTEM:
             links += _links_into((tests, logs), f"/{name}", os.stat("/").st_dev)
     for link in links:  # only now: one may lead through another
         os.unlink(link)

@@ -19,6 +19,10 @@ import os
 import shutil
 import stat
 
+OURS = ".tbench"
+"""Where the tests have their homes, and the program that runs others for them."""
+SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "boot", "dev", "proc", "sys", "run", OURS)
+"""The folders that are the system in every sandbox."""
 _PYTEST = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "tox.ini"),
     "setup.cfg",

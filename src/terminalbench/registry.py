@@ -23,9 +23,9 @@ BUILTIN: dict[str, dict[str, str]] = {
     "analyzers": {
         "trial": "terminalbench.analytics.findings.trial:TrialAnalyzer",
         "behaviour": "terminalbench.analytics.findings.behaviour:BehaviourAnalyzer",
-        "tripwires": "terminalbench.analytics.findings.tripwires:TripwireAnalyzer",
+        "tripwires": "terminalbench.analytics.findings.behaviour:TripwireAnalyzer",
         "failure": "terminalbench.analytics.findings.failure:FailureAnalyzer",
-        "workflow": "terminalbench.analytics.findings.workflow:WorkflowAnalyzer",
+        "workflow": "terminalbench.analytics.findings.trial:WorkflowAnalyzer",
     },
     "chat models": {
         "claude-code": "terminalbench.llm.claude_code:ClaudeCodeModel",

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from terminalbench.analytics.findings.analyzers import MEASURES
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES
-from terminalbench.analytics.findings.measures import MEASURES
-from terminalbench.analytics.metrics import IDENTITY, SUMMARY_COLUMNS, detail_columns
+from terminalbench.analytics.metrics import IDENTITY, NAMES, SUMMARY_COLUMNS
 from terminalbench.analytics.model import (
     Comparison,
     Contrast,
@@ -76,7 +76,7 @@ def test_columns_are_documented() -> None:
     first = text.index("`batch`, `task`")
     assert re.findall(r"`(\w+)`", text[first : text.index(". Then the measures")]) == list(IDENTITY)
     assert ", ".join(SUMMARY_COLUMNS[2:]) in text
-    assert detail_columns() == [*IDENTITY, *(m.name for m in MEASURES)]
+    assert [*IDENTITY, *NAMES] == [*IDENTITY, *(m.name for m in MEASURES)]
 
 
 def test_failure_classes_are_documented() -> None:

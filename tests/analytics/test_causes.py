@@ -4,7 +4,7 @@ from pathlib import Path
 
 from support.dashboard import add_trajectory, steps
 from support.results import make_plan, make_trial
-from terminalbench.analytics.causes import deciding_step
+from terminalbench.analytics.error_groups import deciding_step
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES
 from terminalbench.experiments.batch import allocate
 from terminalbench.report.write import explained, open_source

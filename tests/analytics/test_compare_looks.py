@@ -163,7 +163,7 @@ def test_how_few_missing_trials_undo_a_verdict_however_it_is_judged(how: dict[st
     held = found("EE+", "EE+")
     assert held.missing is not None
     assert (held.verdict, held.missing.verdict, held.missing.undone_by) == ("inconclusive", "better", 3)
-    assert held.reason == '"better" would not hold if 3 of the 4 missing trials went against it'
+    assert held.reason == '"better" would not hold if 3 of 4 missing trials went against it'
     assert found("xx+", "+++").verdict == "better"
     assert found("xx+", "x++").verdict == "inconclusive"
     assert found("EE+").verdict == "better"

@@ -47,7 +47,7 @@ def test_a_gain_that_rests_on_what_was_left_out_is_no_gain() -> None:
     assert found.p_adjusted is not None
     assert found.p_adjusted < 0.05
     assert found.verdict == "inconclusive"
-    assert found.sentence.endswith('because "better" would not hold if 3 of the 8 missing trials went against it')
+    assert found.sentence.endswith('because "better" would not hold if 3 of 8 missing trials went against it')
 
 
 @pytest.mark.parametrize("rule", ["exclude", "fail"])
@@ -62,7 +62,7 @@ def test_passes_that_the_other_one_lost_are_no_gain(rule: str) -> None:
     if rule == "fail":
         assert found.p_adjusted == 0.03125
         assert found.missing.verdict == "better"
-        assert found.reason == '"better" would not hold if 1 of the 6 missing trials went against it'
+        assert found.reason == '"better" would not hold if 1 of 6 missing trials went against it'
     turned = contrast(table(a="++++++++++ " * 6 + "+++++++++++ " * 6, b=old), settings(rule=rule))
     assert turned.verdict == "inconclusive"
 
@@ -200,7 +200,7 @@ def test_passes_that_were_drawn_again_until_they_came_decide_nothing() -> None:
     assert found.missing.lowest.difference == pytest.approx(-0.25)
     told = "trials broke at different rates, including tries that were run again (b 24 of 36, a 0 of 12)"
     assert any(told in warning for warning in found.warnings)
-    assert "after they broke, so their first result is unknown: 12 trials of b; with them" in missing_sentence(found)
+    assert "after they broke, so their first result is unknown: 12 trials of b; if measured" in missing_sentence(found)
     assert redrawn(LUCKY, {"b": 2}, looks="any").verdict == "inconclusive"
 
 
@@ -233,7 +233,10 @@ def test_a_verdict_that_stands_only_by_trials_drawn_again_after_a_crash_is_withh
     assert found(6, 0).verdict == "better", "one outage is no sign of anything"
     held = found(6, 1)
     assert held.verdict == "inconclusive"
-    assert held.reason == '"better" would not hold if the trial that broke and was run again went against it'
+    assert (
+        held.reason
+        == '"better" would not hold if 1 of 1 missing trial (those that broke and were run again are among them) went against it'
+    )
     assert held.missing is not None
     assert (held.missing.redrawn_new, held.missing.redrawn_old) == (1, 0)
     assert found(8, 1).verdict == "better", "it stands without that trial"
@@ -291,7 +294,7 @@ def test_what_was_lost_of_what_has_begun_is_called_so() -> None:
     marks = table(a="++ +C ..", b="++ ++ ..")
     early = comparison_text(compare(rows(marks), settings(looks="any")), 200)
     assert "only 75.0 % of what a has begun was measured (90.0 % wanted)" in early
-    assert "missing of those that have started: 1 trial of a; with it the difference would be" in early
+    assert "missing of those that have started: 1 trial of a; if measured, the difference would be" in early
     assert "of what b was to do was measured" in comparison_text(compare(rows(marks), settings()), 200)
 
 

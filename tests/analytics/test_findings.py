@@ -10,9 +10,8 @@ from results_kit import error, phase, result, rewarded, write_trial
 from support.trajectories import bash, call, edit, keys, put, step, trajectory
 from terminalbench.analytics.atif import TrajectoryCall
 from terminalbench.analytics.findings.actions import taxonomy_for
-from terminalbench.analytics.findings.analyzers import load_analyzers, run_analyzer
+from terminalbench.analytics.findings.analyzers import BEHAVIOUR, NAMES, load_analyzers, run_analyzer
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES, normalised
-from terminalbench.analytics.findings.measures import BEHAVIOUR, NAMES
 from terminalbench.analytics.findings.trial_files import TrialFiles, read_story
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.records.trial import Finding

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from terminalbench.analytics.atif import UnreadableTrajectory
-from terminalbench.analytics.live_steps import log_trajectory, running_trajectory, spent_so_far
+from terminalbench.analytics.long_trajectory import log_trajectory, running_trajectory, spent_so_far
 from terminalbench.harbor.read.usage import price_table
 from terminalbench.secrets.values import Secrets
 

@@ -121,7 +121,7 @@ def test_the_second_run_reads_only_what_changed(batch: Batch) -> None:
 
 def test_a_new_version_of_an_analyzer_runs_again(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     analyse(batch)
-    monkeypatch.setattr("terminalbench.analytics.findings.tripwires.TripwireAnalyzer.version", "99")
+    monkeypatch.setattr("terminalbench.analytics.findings.behaviour.TripwireAnalyzer.version", "99")
     assert analyse(batch).read == 7
     assert analyse(batch).read == 0
 

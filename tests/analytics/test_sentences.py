@@ -189,7 +189,7 @@ def _rest_holds(rest: str, marks: Marks, contrast: Contrast, tasks: int) -> None
     if told.get("which") is not None:
         assert contrast.missing is not None
         lost = _lost(marks, contrast)
-        count = re.match(r"(\d+) of the (\d+) missing|the missing trial$|all (\d+) missing", told["which"])
+        count = re.match(r"(\d+) of (\d+) missing trials?$", told["which"])
         assert count is not None, told["which"]
         assert contrast.missing.undone_by == int(count[1] or count[3] or 1)
         assert len(lost) == int(count[2] or count[3] or 1)

@@ -6,8 +6,7 @@ from math import comb, isclose
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.analytics.stats import fisher_p
-from terminalbench.analytics.strata import Stratum, stratified
+from terminalbench.analytics.stats import Stratum, fisher_p, stratified
 
 SMALL = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)).map(
     lambda n: Stratum(min(n[0], n[1]), n[1], min(n[2], n[3]), n[3])

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 
 from support.browser import EVERY_RULE, SERIOUS, watched
 from support.reports import SMALL, large, measured
-from terminalbench.analytics.causes import FailureCause
+from terminalbench.analytics.error_groups import FailureCause
 from terminalbench.report.build import build_report
 from terminalbench.report.html import render_html
 from terminalbench.swebench_pro.rows import ResultRow

@@ -352,7 +352,7 @@ def test_the_printed_command_runs_exactly_what_is_missing(tmp_path: Path, tbench
         retry = "all" if options == ["--retry-errors"] else None
         assert sum(cells.total() for cells in missing_cells(view_batch(made), retry).values()) == one["trials"]
     out = " ".join(tbench("compare", first.folder, second.folder, "--details").out.split())
-    assert f"run the 5 missing trials again: {found[0]['command']}; {found[1]['command']} " in out
+    assert f"run 5 missing trials again: {found[0]['command']}; {found[1]['command']} " in out
 
 
 def test_doubtful_results_are_said_in_the_text(tmp_path: Path, tbench) -> None:
@@ -451,7 +451,7 @@ def test_leaving_batches_out_is_a_departure_that_is_kept(tmp_path: Path, tbench)
     alone = tbench(*gate, "--only", "the key of the first was wrong")
     assert (alone.code, "b vs a: +100.0 pt" in alone.out) == (3, True)
     said = " ".join(alone.out.split())
-    assert "batches: s/0 holds the same profiles and is left out: the key of the first was wrong" in said
+    assert "batches: other batches with the same profiles are left out: s/0: the key of the first was wrong" in said
     assert tbench(*gate, "--only", "the key of the first was wrong", "--accept", "batches").code == 0
     later = " ".join(tbench("compare", made[0].folder, "--details").out.split())
     assert "s/1 was compared without 0: the key of the first was wrong" in later
@@ -518,7 +518,7 @@ def test_trials_that_a_used_up_budget_holds_back_are_not_got_by_a_resume_alone(
     declared = "declare price or likely_cost_usd of b, which told no cost, or " if cost is None else ""
     assert step == {"batch": "s/0", "trials": 3, "command": "tbench resume FILE.toml", "before": f"{declared}{raised}"}
     said = tbench("compare", made.folder).out
-    assert f"un the 3 missing trials again: {declared}{raised}: tbench resume FILE.toml" in " ".join(said.split())
+    assert f"un 3 missing trials again: {declared}{raised}: tbench resume FILE.toml" in " ".join(said.split())
     assert f"tbench resume {made.folder}" not in said
     (line,) = (one for one in next_steps(view_batch(made), "x", interrupted=False) if "budget" in one)
     told = "no trial of b told its cost: declare price or likely_cost_usd in the experiment file, or "

@@ -16,7 +16,7 @@ from servers.harbor_job import INSTRUCTION, SOLVE, Trial, run_trial
 from servers.mcp_package import LAB, write_package, write_repository
 from support.pace import seconds
 from support.tools import CLAUDE, CLIENTS
-from terminalbench.analytics.live_steps import running_trajectory, spent_so_far
+from terminalbench.analytics.long_trajectory import running_trajectory, spent_so_far
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.results import read_trial
 from terminalbench.records.trial import AgentStatus, Outcome

@@ -10,8 +10,8 @@ import pytest
 
 from formats.outcomes import outcomes
 from terminalbench.errors import UserError
-from terminalbench.formats.reader import read_results
 from terminalbench.formats.row import ReadOptions
+from terminalbench.formats.source import read_results
 from terminalbench.records.trial import Outcome
 
 PASSED, FAILED, ERRORED, NOT_RUN = Outcome.PASSED, Outcome.FAILED, Outcome.ERRORED, Outcome.NOT_RUN

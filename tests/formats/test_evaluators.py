@@ -16,8 +16,8 @@ import pytest
 from conftest import DATA
 from formats.outcomes import outcomes
 from terminalbench.errors import UserError
-from terminalbench.formats.reader import read_results
 from terminalbench.formats.row import ReadOptions
+from terminalbench.formats.source import read_results
 from terminalbench.harbor.read.foreign_row import trial_of
 from terminalbench.records.trial import Outcome
 

@@ -9,8 +9,8 @@ import pytest
 
 from formats.outcomes import outcomes
 from terminalbench.errors import UserError
-from terminalbench.formats.reader import ORDER, read_results
 from terminalbench.formats.row import ReadOptions
+from terminalbench.formats.source import ORDER, read_results
 from terminalbench.index.results import TRIALS
 from terminalbench.records.trial import Outcome
 

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from terminalbench.records.trial import Outcome
 from terminalbench.report.charts import chart_css
-from terminalbench.report.charts.bars import Bar, BarPart, bars, stacked_bars
-from terminalbench.report.charts.forest import ForestRow, forest
+from terminalbench.report.charts.bars import Bar, BarPart, ForestRow, bars, forest, stacked_bars
 from terminalbench.report.charts.heatmap import MOST_MARKS, HeatCell, HeatRow, heat_map, marks
-from terminalbench.report.charts.scatter import Dot, FrontPoint, binned, pareto, scatter
+from terminalbench.report.charts.scatter import Dot, FrontPoint, TrendPoint, TrendSeries, binned, pareto, scatter, trend
 from terminalbench.report.charts.svg import SERIES, compact, marker, nice_ticks
-from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 from terminalbench.text.foreign import short
 
 BAD = "<b>&\"'\x1b\ud800\u202e"

@@ -2,18 +2,29 @@
 
 from pathlib import Path
 
+import msgspec
+
+from support.reports import make_view
 from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import allocate
+from terminalbench.index.queries import CellState, TrialRow
 from terminalbench.json_files import append_jsonl
-from terminalbench.records.trial import Finding, Outcome
+from terminalbench.records.trial import Finding
 from terminalbench.report.build import build_report
 from terminalbench.report.evidence import by_trial, judged
 from terminalbench.report.model import TrialRef
 from terminalbench.report.write import explained, open_source
 
 
+def _row(cell: CellState) -> TrialRow | None:
+    return msgspec.structs.replace(cell.row, job="j", name=str(cell.attempt)) if cell.row is not None else None
+
+
 def test_a_persons_word_stands_in_the_judges_place() -> None:
-    refs = [TrialRef(0, 0, attempt, Outcome.FAILED, "failed", name=f"j/{attempt}") for attempt in (1, 2, 3)]
+    cells = [
+        msgspec.structs.replace(cell, row=row) for cell in make_view({"p": {"a": "xxx"}}).cells if (row := _row(cell))
+    ]
+    refs = [TrialRef(cell, "a", (0, 0), None, {}) for cell in cells]
     findings = [
         Finding("j/1", "judge:root_cause", "v", "root_cause", "gave_up"),
         Finding("j/2", "judge:root_cause", "v", "root_cause", "gave_up"),
@@ -24,7 +35,9 @@ def test_a_persons_word_stands_in_the_judges_place() -> None:
         Finding("j/2", "label:ada", "2026", "root_cause", "too_slow", "it ran out of time"),
         Finding("j/2", "label:ada", "2026", "failure_class", "timeout", "it ran out of time"),
     ]
-    groups = {group.what: [ref.name for ref in group.trials] for group in judged(refs, findings)}
+    groups = {
+        group.what: [ref.cell.row.key for ref in group.trials if ref.cell.row] for group in judged(refs, findings)
+    }
     assert groups == {
         "root_cause: gave_up": ["j/1"],
         "root_cause: not judged": ["j/3"],

@@ -11,14 +11,14 @@ import pytest
 
 from conftest import REPO
 from support.reports import SMALL, large, make_comparison, make_view, measured
-from terminalbench.analytics.causes import FailureCause
+from terminalbench.analytics.error_groups import FailureCause
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.records.trial import Usage
 from terminalbench.report.build import ReportInput, build_report
 from terminalbench.report.html import LINKED_TRIALS, render_html
 from terminalbench.report.markdown import render_markdown
-from terminalbench.report.picture_files import write_pictures
+from terminalbench.report.pictures import write_pictures
 from terminalbench.report.sentences import headlines, next_steps
 from terminalbench.report.write import write_report
 from terminalbench.version import __version__

@@ -11,7 +11,7 @@ from terminalbench.experiments.plan import Exclusion
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.live.status import with_running
-from terminalbench.report.trials import trials_text
+from terminalbench.report.text import trials_text
 
 LONG = "a-task-whose-name-is-so-long-that-no-terminal-of-eighty-columns-holds-it-and-more"
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from support.iterations import iteration
-from terminalbench.analytics.strata import Stratum, stratified
+from terminalbench.analytics.stats import Stratum, stratified
 from terminalbench.overnight.delta import ALPHA, counts_of, delta
 from terminalbench.overnight.iteration_results import IterationResults
 from terminalbench.overnight.model_summary import NIGHTS, level_of

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from conftest import REPO
 from support.live import START, Teller, at, feed_of, job, job_event, plan
-from terminalbench.analytics.live_steps import SpentSoFar
+from terminalbench.analytics.long_trajectory import SpentSoFar
 from terminalbench.experiments.plan import Exclusion
 from terminalbench.harbor.limits.accounts import Account, KnownCost
 from terminalbench.harbor.limits.budget import GateState

@@ -368,14 +368,17 @@ def _found[T](extra: Mapping[str, Any], names: tuple[str, ...], kind: type[T], d
     return None
 
 
+def written(value: Any) -> str:
+    """A value as text: a text as it is, anything else as JSON, None as nothing."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
 def _words(raw: Any) -> str:
     """The text of a message or an observation."""
-    if type(raw) is str:
-        return raw
-    if raw is None:
-        return ""
     if not isinstance(raw, list):
-        return msgspec.json.encode(raw).decode()
+        return written(raw)
     texts = [part.get("text") if isinstance(part, dict) else part for part in raw]
     return "\n".join(text for text in texts if isinstance(text, str))
 

@@ -154,13 +154,11 @@ class Comparability:
     warnings: list[str]
     changed: list[TaskRef]
     error_rate_p: float | None
-    doubtful: tuple[float | None, float | None] = (None, None)
-    """The share of each one's measured trials whose number is suspect."""
-    doubts: tuple[str, str] = ("", "")
-    """The names of the reasons, the most frequent first."""
-    redrawn: bool = False
-    same_treatment: bool = False
+    doubtful: tuple["DoubtfulResults", "DoubtfulResults"]
+    """The doubtful results of each, of the measured ones that are compared."""
+    redrawn: bool
     """Whether tries broke at different rates while their agents worked, and were run again."""
+    same_treatment: bool
 
 
 def comparability(
@@ -177,7 +175,8 @@ def comparability(
     refused, warnings = _factors(new.profile, old.profile, measured, declared)
     refused = [*(f"{name} {ORACLE}" for name in (new.profile, old.profile) if is_oracle(declared, name)), *refused]
     warnings += unexplained(new, old, declared)
-    same = _same_treatment(new, old)
+    ids = [{row.profile_id for row in side.rows()} for side in (new, old)]
+    same = ids[0] == ids[1] and len(ids[0]) == 1 and None not in ids[0]
     warnings += [f"{new.profile} and {old.profile} have the same content, so any difference is noise"] if same else []
     warnings += _unequal_attempts(planned or (new, old), common)
     warnings += _in_time(new.profile, old.profile, measured)
@@ -191,20 +190,17 @@ def comparability(
         if tasks:
             warnings.append(f"{what}, left out: {some([task.id for task in tasks])}")
     compared = [[row for row in side if row.task not in changed] for side in measured]
-    shares = [_doubtful(side) for side in compared]
+    doubtful = (_doubtful(compared[0]), _doubtful(compared[1]))
     flagged += [
-        f"{plural(share.count, 'result')} of {len(side)} of {name} {'looks' if share.count == 1 else 'look'} doubtful: "
-        f"{share.why}"
-        for name, side, share in zip((new.profile, old.profile), compared, shares, strict=True)
-        if share.count
+        f"{plural(one.count, 'result')} of {len(side)} of {name} look doubtful: {one.why}"
+        for name, side, one in zip((new.profile, old.profile), compared, doubtful, strict=True)
+        if one.count
     ]
-    doubtful = (shares[0].share, shares[1].share)
-    doubts = (shares[0].names, shares[1].names)
-    return Comparability(refused, [*warnings, *flagged], changed, error_p, doubtful, doubts, _redrawn(rows), same)
+    return Comparability(refused, [*warnings, *flagged], changed, error_p, doubtful, _redrawn(rows), same)
 
 
 @dataclass(frozen=True)
-class _DoubtfulResults:
+class DoubtfulResults:
     """How many results are suspect, as a share too, and why: by the names of the reasons, and in words."""
 
     count: int
@@ -213,14 +209,14 @@ class _DoubtfulResults:
     why: str
 
 
-def _doubtful(measured: Sequence[Row]) -> _DoubtfulResults:
+def _doubtful(measured: Sequence[Row]) -> DoubtfulResults:
     suspects = [row.suspect for row in measured if row.suspect]
     reasons = Counter(reason for found in suspects for reason in found)
     ranked = [reason for reason, _ in reasons.most_common()]
     why = "; ".join(f"{reasons[reason]} x {doubt(reason)}" for reason in ranked[:_DOUBTS_SHOWN])
     more = f"; and {plural(len(ranked) - _DOUBTS_SHOWN, 'further reason')}" if len(ranked) > _DOUBTS_SHOWN else ""
     share = len(suspects) / len(measured) if measured else None
-    return _DoubtfulResults(len(suspects), share, some(ranked, _DOUBTS_SHOWN), why + more)
+    return DoubtfulResults(len(suspects), share, some(ranked, _DOUBTS_SHOWN), why + more)
 
 
 def _digests(profile: ProfileRows, task: TaskRef) -> set[str]:
@@ -249,11 +245,6 @@ def _factors(
 
 def _listed(values: set[str]) -> str:
     return " and ".join(sorted(values))
-
-
-def _same_treatment(new: ProfileRows, old: ProfileRows) -> bool:
-    ids = [{row.profile_id for row in side.rows()} for side in (new, old)]
-    return ids[0] == ids[1] and len(ids[0]) == 1 and None not in ids[0]
 
 
 def _unequal_attempts(sides: Sequence[ProfileRows], common: Sequence[TaskRef]) -> list[str]:

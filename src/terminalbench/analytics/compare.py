@@ -17,7 +17,6 @@ from terminalbench.analytics.contrast import (
     ended_only,
     estimate,
     judge,
-    last_level,
     looks_early,
     looks_now,
     sequential_record,
@@ -26,6 +25,7 @@ from terminalbench.analytics.contrast import (
     with_interval,
 )
 from terminalbench.analytics.missing import (
+    MeasuredShare,
     TippingPoint,
     begun,
     coverage,
@@ -38,7 +38,6 @@ from terminalbench.analytics.missing import (
 )
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, MissingTrials, Row, Verdict
 from terminalbench.analytics.rows import repeats_told, rows_of
-from terminalbench.analytics.sample import BOUNDS, WAYS, PairedSample, Way, sample, task_differences, values_of
 from terminalbench.analytics.sentence import (
     HAS_VALUE,
     could_be_undone,
@@ -52,7 +51,19 @@ from terminalbench.analytics.sentence import (
 )
 from terminalbench.analytics.settings import ComparisonRequest, ComparisonSettings, is_oracle, settings_of
 from terminalbench.analytics.standings import standings
-from terminalbench.analytics.summary import ProfileRows, by_profile, pareto_front, summarise
+from terminalbench.analytics.summary import (
+    BOUNDS,
+    WAYS,
+    PairedSample,
+    ProfileRows,
+    Way,
+    by_profile,
+    has_value,
+    pareto_front,
+    sample,
+    summarise,
+    task_differences,
+)
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import TaskRef
@@ -122,10 +133,8 @@ def compare(rows: Sequence[Row], settings: ComparisonSettings) -> Comparison:
 
 def _needed_only(profile: ProfileRows) -> ProfileRows:
     """The profile without the trials that were spared: a run that ended early, as its plan said, is whole."""
-    if not any(row.spared for row in profile.rows()):
-        return profile
-    tasks = {task: [row for row in rows if not row.spared] for task, rows in profile.tasks.items()}
-    return ProfileRows(profile.profile, {task: rows for task, rows in tasks.items() if rows})
+    spared = any(row.spared for row in profile.rows())
+    return profile.only(lambda row: not row.spared) if spared else profile
 
 
 @dataclass(frozen=True)
@@ -198,7 +207,7 @@ def _contrasts(prepared: Sequence[_PreparedContrast], settings: ComparisonSettin
             return CountedWay(changed, stats.holm(ps)[place], _narrow(turned, settings, family, looks))
 
         steps = stats.holm_steps([p.estimates[settings.rule].p for p in prepared])[place]
-        found.append(_contrast(contrast, ways, settings, family, steps, looks, counted))
+        found.append(_FamilyContrast(contrast, ways, settings, family, steps, looks, counted).contrast())
     return found
 
 
@@ -220,196 +229,205 @@ def _narrow(found: PairedSample | None, settings: ComparisonSettings, family: in
     return stats.equivalence_interval(found.paired, settings.alpha / family / times)
 
 
-def _contrast(
-    prepared: _PreparedContrast,
-    ways: Mapping[Way, CountedWay],
-    settings: ComparisonSettings,
-    family: int,
-    steps: int,
-    looks: LookPlan,
-    counted: Callable[[PairedSample], CountedWay],
-) -> Contrast:
-    new, old, checked = prepared.new, prepared.old, prepared.checked
-    declared = ways[settings.rule]
-    other_way: Way = "fail" if settings.rule == "exclude" else "exclude"
-    other = ways[other_way]
-    shares = _shares(prepared, settings)
-    missing = _missing(prepared, ways, looks, settings, counted)
-    verdict, reason = _verdict(prepared, ways, looks, settings, shares, missing)
-    fewest = power.fewest_units(last_level(settings, family))
-    spared = sum(row.spared for side in prepared.planned for row in side.rows())
-    chance = chance_to_decide(looks, declared, settings, family)
-    if verdict == "inconclusive" and reason is None and declared.estimate.units >= fewest:
-        reason = ended_early(looks, chance) if spared else too_early(looks)
-    found = prepared.samples[settings.rule]
-    sequential = sequential_record(looks, declared, fewest, chance, spared)
-    size = size_of(found, declared, settings, family, sequential)
-    unit = "family" if found is not None and found.by_family and found.paired.unit_count < len(found.tasks) else "task"
-    with_value = set(found.tasks) if found is not None else set()
-    alone = _alone(prepared, with_value, settings)
-    contrast = Contrast(
-        new=new.profile,
-        old=old.profile,
-        metric=settings.metric,
-        rule=settings.rule,
-        estimate=with_interval(declared, found, looks, settings, steps),
-        other_way=with_interval(other, prepared.samples[other_way], looks, settings, steps),
-        verdict=verdict,
-        sentence="",
-        p_adjusted=declared.p_adjusted,
-        unit=unit,
-        tasks=task_differences(found),
-        only_new=alone[0],
-        only_old=alone[1],
-        unmeasured=alone[2],
-        changed=checked.changed,
-        smallest_detectable=size.smallest,
-        smallest_in_third=size.in_third,
-        trials_needed=size.trials,
-        units_needed=fewest if declared.estimate.units < fewest else None,
-        effect=settings.effect if size.trials is not None else None,
-        margin=settings.margin,
-        strict=settings.strict,
-        equivalence_interval=_to_fit_margin(ways, settings),
-        error_rate_p=checked.error_rate_p,
-        warnings=checked.warnings,
-        refused=checked.refused,
-        reason=reason,
-        coverage_new=shares[0].compared,
-        coverage_old=shares[1].compared,
-        doubtful_new=checked.doubtful[0],
-        doubtful_old=checked.doubtful[1],
-        missing=missing,
-        sequential=sequential,
-        same_treatment=checked.same_treatment,
-        strict_p=_strict_p(found, verdict, steps, settings) if looks.method == "plain" else None,
-    )
-    return msgspec.structs.replace(contrast, sentence=sentence(contrast, fewest), notes=notes(contrast))
-
-
-def _strict_p(found: PairedSample | None, verdict: Verdict, steps: int, settings: ComparisonSettings) -> float | None:
-    """The p of a difference that is told, without the assumption that a task favours either alike."""
-    if found is None or verdict not in ("better", "worse") or settings.metric != "pass":
-        return None
-    return min(1.0, steps * sign_flip.strict_p(*unit_values(found, settings)))
-
-
 @dataclass(frozen=True)
-class _MeasuredShare:
-    """How much of what a profile was to do was measured, and how much of all that either was to do was compared."""
+class _FamilyContrast:
+    """A contrast among the others: each way of counting it, Holm's step, the looks, and how it counts with other
+    passes."""
 
-    measured: float | None
-    compared: float | None
+    prepared: _PreparedContrast
+    ways: Mapping[Way, CountedWay]
+    settings: ComparisonSettings
+    family: int
+    steps: int
+    looks: LookPlan
+    counted: Callable[[PairedSample], CountedWay]
 
+    def contrast(self) -> Contrast:
+        """Return the contrast with its verdict, in numbers and in words."""
+        prepared, settings, looks, checked = self.prepared, self.settings, self.looks, self.prepared.checked
+        declared = self.ways[settings.rule]
+        other_way: Way = "fail" if settings.rule == "exclude" else "exclude"
+        shares = self._shares()
+        missing = self._missing()
+        verdict, reason = self._verdict(shares, missing)
+        fewest = power.fewest_units(stats.last_level(settings.looks, settings.alpha / self.family))
+        spared = sum(row.spared for side in prepared.planned for row in side.rows())
+        chance = chance_to_decide(looks, declared, settings, self.family)
+        if verdict == "inconclusive" and reason is None and declared.estimate.units >= fewest:
+            reason = ended_early(looks, chance) if spared else too_early(looks)
+        found = prepared.samples[settings.rule]
+        sequential = sequential_record(looks, declared, fewest, chance, spared)
+        size = size_of(found, declared, settings, self.family, sequential)
+        in_families = found is not None and found.by_family and found.paired.unit_count < len(found.tasks)
+        alone = self._alone(set(found.tasks) if found is not None else set())
+        contrast = Contrast(
+            new=prepared.new.profile,
+            old=prepared.old.profile,
+            metric=settings.metric,
+            rule=settings.rule,
+            estimate=with_interval(declared, found, looks, settings, self.steps),
+            other_way=with_interval(self.ways[other_way], prepared.samples[other_way], looks, settings, self.steps),
+            verdict=verdict,
+            sentence="",
+            p_adjusted=declared.p_adjusted,
+            unit="family" if in_families else "task",
+            tasks=task_differences(found),
+            only_new=alone[0],
+            only_old=alone[1],
+            unmeasured=alone[2],
+            changed=checked.changed,
+            smallest_detectable=size.smallest,
+            smallest_in_third=size.in_third,
+            trials_needed=size.trials,
+            units_needed=fewest if declared.estimate.units < fewest else None,
+            effect=settings.effect if size.trials is not None else None,
+            margin=settings.margin,
+            strict=settings.strict,
+            equivalence_interval=self._to_fit_margin(),
+            error_rate_p=checked.error_rate_p,
+            warnings=checked.warnings,
+            refused=checked.refused,
+            reason=reason,
+            coverage_new=shares[0].compared,
+            coverage_old=shares[1].compared,
+            doubtful_new=checked.doubtful[0].share,
+            doubtful_old=checked.doubtful[1].share,
+            missing=missing,
+            sequential=sequential,
+            same_treatment=checked.same_treatment,
+            strict_p=self._strict_p(found, verdict),
+        )
+        return msgspec.structs.replace(contrast, sentence=sentence(contrast, fewest), notes=notes(contrast))
 
-def _shares(prepared: _PreparedContrast, settings: ComparisonSettings) -> tuple[_MeasuredShare, _MeasuredShare]:
-    sides, changed = (prepared.new, prepared.old), prepared.checked.changed
-    common = {task for task in prepared.planned[0].tasks if task in prepared.planned[1].tasks}
-    found = [
-        _MeasuredShare(*coverage(side, prepared.tasks, trials_apart(side, other, common, changed), settings))
-        for side, other in (sides, sides[::-1])
-    ]
-    return found[0], found[1]
+    def _judged(self, *ways: CountedWay) -> Verdict:
+        """The verdict that holds in every one of some ways; without any, in those that it must hold in."""
+        return judge(ways or [self.ways[way] for way in _needed(self.settings)], self.looks, self.settings)
 
+    def _strict_p(self, found: PairedSample | None, verdict: Verdict) -> float | None:
+        """The p of a difference at one look that is told, without the assumption that a task favours either alike."""
+        told = verdict in ("better", "worse") and self.settings.metric == "pass" and self.looks.method == "plain"
+        if found is None or not told:
+            return None
+        return min(1.0, self.steps * sign_flip.strict_p(*unit_values(found, self.settings)))
 
-def _missing(
-    prepared: _PreparedContrast,
-    ways: Mapping[Way, CountedWay],
-    looks: LookPlan,
-    settings: ComparisonSettings,
-    counted: Callable[[PairedSample], CountedWay],
-) -> MissingTrials | None:
-    """The bounds of what was not measured, and how much of it undoes the verdict; None when nothing was lost."""
-    low, high = (prepared.samples.get(way) for way in BOUNDS)
-    if low is None or high is None or not any((*prepared.lost, *prepared.redrawn)):
-        return None
-    verdict = judge([ways[settings.rule]], looks, settings)
+    def _shares(self) -> list[MeasuredShare]:
+        sides, changed = (self.prepared.new, self.prepared.old), self.prepared.checked.changed
+        planned = self.prepared.planned
+        common = {task for task in planned[0].tasks if task in planned[1].tasks}
+        return [
+            coverage(side, self.prepared.tasks, trials_apart(side, other, common, changed), self.settings)
+            for side, other in (sides, sides[::-1])
+        ]
 
-    def holds(turned: PairedSample, *, upward: bool) -> bool:
-        found = counted(turned)
-        if verdict != "equivalent":
-            return judge([found], looks, settings) == verdict
-        inside, margin = found.narrow, settings.margin or 0.0
-        return inside is not None and (inside.low > -margin if upward else inside.high < margin)
+    def _missing(self) -> MissingTrials | None:
+        """The bounds of what was not measured, and how much of it undoes the verdict; None when nothing was lost."""
+        prepared, looks, settings = self.prepared, self.looks, self.settings
+        low, high = (prepared.samples.get(way) for way in BOUNDS)
+        if low is None or high is None or not any((*prepared.lost, *prepared.redrawn)):
+            return None
+        verdict = self._judged(self.ways[settings.rule])
 
-    def decides(new: ProfileRows, old: ProfileRows) -> bool:
-        """The same of what is judged by stages, which totals do not tell."""
-        sampled = sample(new, old, low.tasks, settings.metric, "exclude")
-        crossed = crossing(new, old, low.tasks, "exclude", looks, settings.metric)
-        return judge([CountedWay(estimate(sampled, settings), None, None, crossed)], looks, settings) == verdict
+        def holds(turned: PairedSample, *, upward: bool) -> bool:
+            found = self.counted(turned)
+            if verdict != "equivalent":
+                return self._judged(found) == verdict
+            inside, margin = found.narrow, settings.margin or 0.0
+            return inside is not None and (inside.low > -margin if upward else inside.high < margin)
 
-    ends = {"better": (True,), "worse": (False,), "equivalent": (True, False)}.get(verdict, ())
-    if judge([ways[way] for way in _needed(settings)], looks, settings) == verdict:
-        ends = ()
-    if looks.method in BY_STAGES and verdict != "equivalent":
-        found = [undone_in_stages(prepared.doubted, low, high, decides, upward=up) for up in ends]
-    else:
-        found = [undone_by(low, high, lambda s, up=up: holds(s, upward=up), upward=up) for up in ends]
-    fewest = min(
-        (one for one in found if one.count is not None), key=lambda one: one.count or 0, default=TippingPoint()
-    )
-    return MissingTrials(
-        new=prepared.lost[0],
-        old=prepared.lost[1],
-        redrawn_new=prepared.redrawn[0],
-        redrawn_old=prepared.redrawn[1],
-        lowest=ways["low"].estimate,
-        highest=ways["high"].estimate,
-        verdict=verdict,
-        undone_by=fewest.count,
-        exact=fewest.exact,
-    )
+        def decides(new: ProfileRows, old: ProfileRows) -> bool:
+            """The same of what is judged by stages, which totals do not tell."""
+            sampled = sample(new, old, low.tasks, settings.metric, "exclude")
+            crossed = crossing(new, old, low.tasks, "exclude", looks, settings.metric)
+            return self._judged(CountedWay(estimate(sampled, settings), None, None, crossed)) == verdict
 
+        ends = {"better": (True,), "worse": (False,), "equivalent": (True, False)}.get(verdict, ())
+        if self._judged() == verdict:
+            ends = ()
+        if looks.method in BY_STAGES and verdict != "equivalent":
+            found = [undone_in_stages(prepared.doubted, low, high, decides, upward=up) for up in ends]
+        else:
+            found = [undone_by(low, high, lambda s, up=up: holds(s, upward=up), upward=up) for up in ends]
+        undone = [one for one in found if one.count is not None]
+        fewest = min(undone, key=lambda one: one.count or 0, default=TippingPoint())
+        return MissingTrials(
+            new=prepared.lost[0],
+            old=prepared.lost[1],
+            redrawn_new=prepared.redrawn[0],
+            redrawn_old=prepared.redrawn[1],
+            lowest=self.ways["low"].estimate,
+            highest=self.ways["high"].estimate,
+            verdict=verdict,
+            undone_by=fewest.count,
+            exact=fewest.exact,
+        )
 
-def _verdict(
-    prepared: _PreparedContrast,
-    ways: Mapping[Way, CountedWay],
-    looks: LookPlan,
-    settings: ComparisonSettings,
-    shares: Sequence[_MeasuredShare],
-    missing: MissingTrials | None,
-) -> tuple[Verdict, str | None]:
-    """The verdict, and why there is none where the numbers alone would not say."""
-    if prepared.checked.refused:
-        return "inconclusive", f"not compared ({'; '.join(prepared.checked.refused)})"
-    if prepared.samples[settings.rule] is None:
-        return "inconclusive", None
-    if (held := _too_little(prepared, shares, settings)) is not None:
-        return "inconclusive", held
-    alone = judge([ways[settings.rule]], looks, settings)
-    verdict = judge([ways[way] for way in _needed(settings)], looks, settings)
-    if prepared.checked.same_treatment and verdict in ("better", "worse"):
-        return "inconclusive", "both have the same content, so any difference is noise"
-    if verdict == "inconclusive" and alone != "inconclusive":
-        if missing is None:
-            return verdict, "it does not hold if trials that were not measured are counted the other way"
-        return verdict, could_be_undone(missing)
-    if verdict == "inconclusive" and looks.method == "sign-flips" and not looks.last:
-        fits = all(ways[way].inside(settings.margin) for way in _needed(settings))
-        if fits:
+    def _verdict(self, shares: Sequence[MeasuredShare], missing: MissingTrials | None) -> tuple[Verdict, str | None]:
+        """The verdict, and why there is none where the numbers alone would not say."""
+        prepared, settings = self.prepared, self.settings
+        if prepared.checked.refused:
+            return "inconclusive", f"not compared ({'; '.join(prepared.checked.refused)})"
+        if prepared.samples[settings.rule] is None:
+            return "inconclusive", None
+        if (held := self._too_little(shares)) is not None:
+            return "inconclusive", held
+        alone, verdict = self._judged(self.ways[settings.rule]), self._judged()
+        if prepared.checked.same_treatment and verdict in ("better", "worse"):
+            return "inconclusive", "both have the same content, so any difference is noise"
+        if verdict == "inconclusive" and alone != "inconclusive":
+            if missing is None:
+                return verdict, "it does not hold if trials that were not measured are counted the other way"
+            return verdict, could_be_undone(missing)
+        fits = all(self.ways[way].inside(settings.margin) for way in _needed(settings))
+        if verdict == "inconclusive" and self.looks.method == "sign-flips" and not self.looks.last and fits:
             return verdict, "equivalence is judged once, when every trial has ended"
-    return verdict, None
+        return verdict, None
 
+    def _too_little(self, shares: Sequence[MeasuredShare]) -> str | None:
+        """Return why what was measured is no ground for a verdict, whatever it says; None when it is."""
+        prepared, settings = self.prepared, self.settings
+        wanted = f"({percent(settings.coverage)} wanted)"
+        for side, share in zip((prepared.new, prepared.old), shares, strict=True):
+            if share.measured is not None and share.measured < settings.coverage:
+                due = "has begun" if looks_early(settings) else "was to do"  # what is to come is not missing at a look
+                what = f"what {side.profile} {due} {HAS_VALUE[settings.metric]}"
+                return f"only {percent(share.measured)} of {what} {wanted}"
+        if any(share.compared is not None and share.compared < settings.coverage for share in shares):
+            everything = {task for side in prepared.planned for task in side.tasks}
+            return f"only {len(prepared.tasks)} of {plural(len(everything), 'task')} are the same for both {wanted}"
+        for side, doubtful in zip((prepared.new, prepared.old), prepared.checked.doubtful, strict=True):
+            if doubtful.share is not None and doubtful.share > settings.doubtful:
+                borne = f"analysis.doubtful allows {percent(settings.doubtful)}"
+                return (
+                    f"{percent(doubtful.share)} of {side.profile}'s results look doubtful: {doubtful.names} ({borne})"
+                )
+        return None
 
-def _too_little(
-    prepared: _PreparedContrast, shares: Sequence[_MeasuredShare], settings: ComparisonSettings
-) -> str | None:
-    """Return why what was measured is no ground for a verdict, whatever it says; None when it is."""
-    wanted = f"({percent(settings.coverage)} wanted)"
-    for side, share in zip((prepared.new, prepared.old), shares, strict=True):
-        if share.measured is not None and share.measured < settings.coverage:
-            due = "has begun" if looks_early(settings) else "was to do"  # at a look, what is to come is not missing
-            what = f"what {side.profile} {due} {HAS_VALUE[settings.metric]}"
-            return f"only {percent(share.measured)} of {what} {wanted}"
-    if any(share.compared is not None and share.compared < settings.coverage for share in shares):
-        everything = {task for side in prepared.planned for task in side.tasks}
-        return f"only {len(prepared.tasks)} of {plural(len(everything), 'task')} are the same for both {wanted}"
-    checked = prepared.checked
-    for side, share, why in zip((prepared.new, prepared.old), checked.doubtful, checked.doubts, strict=True):
-        if share is not None and share > settings.doubtful:
-            borne = f"analysis.doubtful allows {percent(settings.doubtful)}"
-            return f"{percent(share)} of {side.profile}'s results look doubtful: {why} ({borne})"
-    return None
+    def _to_fit_margin(self) -> Interval | None:
+        """Return what must lie inside the margin, over every way of counting that is needed; None without a margin."""
+        needed = _needed(self.settings)
+        found = [one for way in needed if (one := self.ways[way].narrow) is not None]
+        if not found or len(found) < len(needed):
+            return None
+        return msgspec.structs.replace(found[0], low=min(one.low for one in found), high=max(one.high for one in found))
+
+    def _alone(self, with_value: set[TaskRef]) -> tuple[list[TaskRef], ...]:
+        """Tasks with a value only under new, only under old, and under neither; those that changed stand apart."""
+        prepared = self.prepared
+        lists: tuple[list[TaskRef], list[TaskRef], list[TaskRef]] = ([], [], [])
+        for task in dict.fromkeys([*prepared.new.tasks, *prepared.old.tasks]):
+            if task in with_value or task in prepared.checked.changed or prepared.checked.refused:
+                continue
+            sides = (prepared.new.tasks.get(task, ()), prepared.old.tasks.get(task, ()))
+            place = next(
+                (
+                    i
+                    for i, rows in enumerate(sides)
+                    if any(has_value(row, self.settings.metric, self.settings.rule) for row in rows)
+                ),
+                2,
+            )
+            lists[place].append(task)
+        return lists
 
 
 def _needed(settings: ComparisonSettings) -> tuple[Way, ...]:
@@ -418,26 +436,3 @@ def _needed(settings: ComparisonSettings) -> tuple[Way, ...]:
     What a trial would have cost has no bound: there it must hold without those that broke, and with what they cost.
     """
     return (settings.rule, *BOUNDS) if settings.metric == "pass" else WAYS
-
-
-def _to_fit_margin(ways: Mapping[Way, CountedWay], settings: ComparisonSettings) -> Interval | None:
-    """Return what must lie inside the margin, over every way of counting that is needed; None without a margin."""
-    found = [one for way in _needed(settings) if (one := ways[way].narrow) is not None]
-    if settings.margin is None or settings.metric != "pass" or len(found) < len(_needed(settings)):
-        return None
-    return msgspec.structs.replace(found[0], low=min(one.low for one in found), high=max(one.high for one in found))
-
-
-def _alone(
-    prepared: _PreparedContrast, with_value: set[TaskRef], settings: ComparisonSettings
-) -> tuple[list[TaskRef], ...]:
-    """Tasks with a value only under new, only under old, and under neither; those that changed stand apart."""
-    value = values_of(settings.metric, settings.rule)[0]
-    lists: tuple[list[TaskRef], list[TaskRef], list[TaskRef]] = ([], [], [])
-    for task in dict.fromkeys([*prepared.new.tasks, *prepared.old.tasks]):
-        if task in with_value or task in prepared.checked.changed or prepared.checked.refused:
-            continue
-        sides = (prepared.new.tasks.get(task, ()), prepared.old.tasks.get(task, ()))
-        place = next((i for i, rows in enumerate(sides) if any(value(row) is not None for row in rows)), 2)
-        lists[place].append(task)
-    return lists

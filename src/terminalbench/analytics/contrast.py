@@ -9,9 +9,8 @@ import msgspec
 
 from terminalbench.analytics import power, sign_flip, stats
 from terminalbench.analytics.model import Estimate, Interval, LookMethod, Metric, Row, SequentialPlan, Verdict
-from terminalbench.analytics.sample import PairedSample, Way, log_ratios, sample
 from terminalbench.analytics.settings import ComparisonSettings, RecordedExtent
-from terminalbench.analytics.summary import ProfileRows, unit_of
+from terminalbench.analytics.summary import PairedSample, ProfileRows, Way, log_ratios, sample, unit_of
 from terminalbench.records.trial import Outcome, TaskRef
 
 PENDING = (Outcome.NOT_RUN, Outcome.CANCELLED)
@@ -221,11 +220,7 @@ def _until(batches: Sequence[RecordedExtent]) -> Stage:
             return False
         return then.attempts is None or row.attempt <= then.attempts
 
-    def stage(profile: ProfileRows) -> ProfileRows:
-        tasks = {task: [row for row in rows if there(row)] for task, rows in profile.tasks.items()}
-        return ProfileRows(profile.profile, {task: rows for task, rows in tasks.items() if rows})
-
-    return stage
+    return lambda profile: profile.only(there)
 
 
 def crossing(
@@ -258,11 +253,7 @@ def ended_only(profile: ProfileRows) -> ProfileRows:
 
     What was cut off, and what the plan leaves out for a reason, is missing at every look.
     """
-    tasks = {
-        task: [row for row in rows if row.outcome is not Outcome.NOT_RUN or _left_out(row)]
-        for task, rows in profile.tasks.items()
-    }
-    return ProfileRows(profile.profile, {task: rows for task, rows in tasks.items() if rows})
+    return profile.only(lambda row: row.outcome is not Outcome.NOT_RUN or _left_out(row))
 
 
 @dataclass(frozen=True)
@@ -367,7 +358,7 @@ def size_of(
     way = counted.estimate
     if found is None or way.difference is None:
         return Size()
-    level = last_level(settings, family)
+    level = stats.last_level(settings.looks, settings.alpha / family)
     if sequential is not None and sequential.method == "growth":
         level = min(level, sequential.level or 0.0)
     if level <= 0 or (sequential is not None and sequential.never):
@@ -386,11 +377,3 @@ def size_of(
     gaps = [power.smallest_gap(one, way.units, rule) for one in (units, replace(units, gaining=1 / 3))]
     smallest, in_third = (gap if gap is not None and gap <= most else None for gap in gaps)
     return Size(smallest, trials, in_third)
-
-
-def last_level(settings: ComparisonSettings, family: int) -> float:
-    """The p that decides in the end, at the strictest step of Holm's procedure."""
-    alpha = settings.alpha / family
-    if not looks_early(settings) or settings.looks == "any":
-        return alpha
-    return stats.nominal_level(settings.looks, settings.looks, alpha)

@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.findings.analyzers import ERROR, LoadedAnalyzer
-from terminalbench.analytics.findings.measures import MEASURES, MIX, NAMES, TRIPWIRES
+from terminalbench.analytics.findings.analyzers import ERROR, MEASURES, MIX, NAMES, TRIPWIRES, LoadedAnalyzer
 from terminalbench.analytics.findings.trial import as_table
 from terminalbench.analytics.findings.trial_files import NO_TRAJECTORY, UNTOLD, Value
 from terminalbench.analytics.labels import ANALYZER as LABEL
@@ -49,11 +48,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ODD = "oddities in the trajectory file"
 _MILD = (_ODD, *(f"no findings about behaviour, {why}," for why in (NO_TRAJECTORY, UNTOLD)))
 """Good to know, but nothing that ought to be there is missing: not every agent writes a trajectory."""
-
-
-def detail_columns(further: Iterable[str] = ()) -> list[str]:
-    """The header of metrics_detail.csv."""
-    return [*IDENTITY, *NAMES, *further]
 
 
 def _values_of(findings: Iterable[Finding]) -> dict[str, Value]:
@@ -261,7 +255,7 @@ def write_tables(
                 yield from found
 
     def details() -> Iterator[bytes]:
-        columns = detail_columns(further)
+        columns = [*IDENTITY, *NAMES, *further]
         yield _csv_line(columns)
         for part in chosen:
             for cell, found in part.findings(analyzers):

@@ -9,17 +9,22 @@ import msgspec
 
 from terminalbench.analytics.contrast import looks_early, still_to_plan
 from terminalbench.analytics.model import Repeat, Row
-from terminalbench.analytics.sample import Numbers, PairedSample, joined, known_values
 from terminalbench.analytics.settings import ComparisonSettings
-from terminalbench.analytics.summary import ProfileRows
+from terminalbench.analytics.summary import Numbers, PairedSample, ProfileRows, joined, known_values
 from terminalbench.index.queries import Rerun
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.paths import typed
 
 
-def coverage(
-    profile: ProfileRows, tasks: Sequence[TaskRef], apart: int, settings: ComparisonSettings
-) -> tuple[float | None, float | None]:
+@dataclass(frozen=True)
+class MeasuredShare:
+    """How much of what a profile was to do was measured, and how much of all that either was to do was compared."""
+
+    measured: float | None
+    compared: float | None
+
+
+def coverage(profile: ProfileRows, tasks: Sequence[TaskRef], apart: int, settings: ComparisonSettings) -> MeasuredShare:
     """Share of a profile's trials that have a measured value of one of `tasks`; and with `apart` more of other tasks.
 
     Trials of batches still to come are missing, as all are that did not run, unless an early look was declared.
@@ -30,7 +35,7 @@ def coverage(
         known = known_values(profile, settings.metric, "exclude")
         measured = sum(len(known[task]) for task in tasks)
     due = sum(count for count, _, _ in counts) + (0 if looks_early(settings) else still_to_plan(profile, settings))
-    return measured / due if due else None, measured / (due + apart) if due + apart else None
+    return MeasuredShare(measured / due if due else None, measured / (due + apart) if due + apart else None)
 
 
 def trials_apart(side: ProfileRows, other: ProfileRows, common: Collection[TaskRef], changed: Sequence[TaskRef]) -> int:
@@ -55,13 +60,14 @@ def first_tries_only(profile: ProfileRows, *, at_different_rates: bool) -> Profi
     """
     if not any(row.redrawn if at_different_rates else row.crashed for row in profile.rows()):
         return profile
+
+    def in_doubt(row: Row) -> bool:
+        again = row.redrawn and row.measured and at_different_rates
+        return bool(again or (row.crashed and row.outcome is Outcome.PASSED))
+
+    broken = Outcome.ERRORED
     tasks = {
-        task: [
-            msgspec.structs.replace(row, outcome=Outcome.ERRORED)
-            if (row.crashed and row.outcome is Outcome.PASSED) or (row.redrawn and row.measured and at_different_rates)
-            else row
-            for row in rows
-        ]
+        task: [msgspec.structs.replace(row, outcome=broken) if in_doubt(row) else row for row in rows]
         for task, rows in profile.tasks.items()
     }
     return ProfileRows(profile.profile, tasks)

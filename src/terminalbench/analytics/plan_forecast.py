@@ -6,7 +6,6 @@ import msgspec
 
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import JobSpec, Plan
-from terminalbench.experiments.tables import AnalysisTable
 from terminalbench.index.history import PastTrial, ProfileHistory
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import total
@@ -114,14 +113,14 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, ProfileHisto
     tasks = jobs[0].tasks if jobs else ()
     if contrasts < 1 or not tasks:
         return {}
-    from terminalbench.analytics import power
+    from terminalbench.analytics import power, stats
 
     analysis, attempts = plan.analysis, jobs[0].attempts
     units = len({task.ref.family or (task.ref.dataset, task.ref.id) for task in tasks})
     known = _known(jobs, sides)
     enough = len(known) >= _ENOUGH_TASKS
     like = power.planned(attempts, known if enough else (), together=max(1, round(len(tasks) / units)))
-    rule = power.DecisionRule(_last_level(analysis, analysis.alpha / contrasts), analysis.strict)
+    rule = power.DecisionRule(stats.last_level(analysis.looks, analysis.alpha / contrasts), analysis.strict)
     noun = "family" if units < len(tasks) else "task"
     hard = f"tasks as hard as {len(known)} of them were so far" if enough else "tasks of the usual difficulty"
     looks = f", {plural(analysis.looks, 'look')}" if analysis.looks not in (1, "any") else ""
@@ -134,15 +133,6 @@ def _power(plan: Plan, jobs: Sequence[JobSpec], sides: Mapping[str, ProfileHisto
         "effect": effect,
         "tasks_for_effect": power.units_needed(like, effect, rule) if effect is not None else None,
     }
-
-
-def _last_level(analysis: AnalysisTable, alpha: float) -> float:
-    """The p that decides at the last look."""
-    if analysis.looks in (1, "any"):
-        return alpha
-    from terminalbench.analytics.stats import nominal_level
-
-    return nominal_level(analysis.looks, analysis.looks, alpha)
 
 
 def _known(jobs: Sequence[JobSpec], sides: Mapping[str, ProfileHistory]) -> list[tuple[int, int]]:

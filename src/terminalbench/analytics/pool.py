@@ -4,7 +4,7 @@ Of identical profiles that are run again and again, one batch will sooner or lat
 takes every batch with the same treatments under the same conditions, unless a person says why not.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from terminalbench.index.queries import BatchView
 from terminalbench.json_files import append_jsonl, read_jsonl
 from terminalbench.live.status import views_now
 from terminalbench.records.trial import TaskRef
-from terminalbench.text.numbers import noun, percent, some
+from terminalbench.text.numbers import percent, some
 
 CHOICES = "left-out.jsonl"
 """In the folder of an experiment's batches: what a person left out of a comparison, and why."""
@@ -60,9 +60,10 @@ def pool(named: Sequence[Batch], *, by_snapshot: bool = False, only: str | None 
     """
     others = siblings(named, by_snapshot=by_snapshot)
     views = views_now([*named, *others])
-    if others and not _all_measured(views[: len(named)]):
-        return Pool(tuple(named), views[: len(named)])
     own, further = views[: len(named)], views[len(named) :]
+    measured = {cell.profile for view in own for cell in view.cells if cell.measured}
+    if others and any(job.profile not in measured for view in own for job in view.plan.jobs):
+        return Pool(tuple(named), own)
     told = _earlier_choices(named)
     taken: list[Batch] = []
     for batch, view in zip(others, further, strict=True):
@@ -79,28 +80,17 @@ def pool(named: Sequence[Batch], *, by_snapshot: bool = False, only: str | None 
     return Pool(tuple(named), own[: len(named)], (left_out([view.batch for view in own[len(named) :]], only),))
 
 
-def _all_measured(views: Sequence[BatchView]) -> bool:
-    measured = {cell.profile for view in views for cell in view.cells if cell.measured}
-    return all(job.profile in measured for view in views for job in view.plan.jobs)
-
-
 def left_out(batches: Sequence[str], why: str | None = None) -> Departure:
     """That these batches hold the same profiles and are not compared."""
-    verb = noun(len(batches), "holds", "hold")
     reason = f": {why}" if why is not None else "; tbench compare pools them all"
-    return Departure(
-        DepartureKind.BATCHES, f"{some(batches)} {verb} the same profiles and {_is(batches)}left out{reason}"
-    )
+    text = f"other batches with the same profiles are left out: {some(batches)}{reason}"
+    return Departure(DepartureKind.BATCHES, text)
 
 
 def unpooled(batches: Sequence[Batch]) -> tuple[Departure, ...]:
     """That a look at these batches alone leaves others of the same profiles out; nothing where there are none."""
     others = siblings(batches)
     return (left_out([f"{one.folder.parent.name}/{one.number}" for one in others]),) if others else ()
-
-
-def _is(batches: Sequence[str]) -> str:
-    return noun(len(batches), "is ", "are ")
 
 
 def siblings(named: Sequence[Batch], *, by_snapshot: bool = False) -> list[Batch]:
@@ -146,7 +136,8 @@ def _fitting(own: Sequence[BatchView], view: BatchView, by_snapshot: bool) -> tu
     names = profile_names([own[0], view], by_snapshot=by_snapshot)
     if other := other_conditions([own[0], view], names):
         return None, other[0].text
-    changed = _changed_tasks(own, view)
+    ours, theirs = _digests(own), _digests([view])
+    changed = [task for task, found in theirs.items() if task in ours and not found & ours[task]]
     jobs = tuple(job for job in view.plan.jobs if job.profile in keys)
     view = msgspec.structs.replace(
         view,
@@ -160,18 +151,10 @@ def _fitting(own: Sequence[BatchView], view: BatchView, by_snapshot: bool) -> tu
     for key in sorted(keys):
         share = fmean([cell.measured for cell in view.cells if cell.profile == key] or [False])
         if share < wanted:
-            return (
-                None,
-                f"only {percent(share)} of the planned trials of {key} were measured ({percent(wanted)} needed)",
-            )
+            few = f"only {percent(share)} of the planned trials of {key} were measured ({percent(wanted)} needed)"
+            return None, few
     said = f"{view.batch} had other versions of {some([task.id for task in changed])}: left out" if changed else None
     return view, said
-
-
-def _changed_tasks(own: Sequence[BatchView], view: BatchView) -> Collection[TaskRef]:
-    """The tasks that were others in a further batch than in those that are compared."""
-    ours, theirs = _digests(own), _digests([view])
-    return [task for task, found in theirs.items() if task in ours and not found & ours[task]]
 
 
 def _digests(views: Sequence[BatchView]) -> dict[TaskRef, set[str]]:

@@ -42,11 +42,13 @@ def rows_of(views: Sequence[BatchView], *, by_snapshot: bool = False) -> list[Ro
         environment = _environment(view.plan.settings)
         own = {record.key for record in view.plan.profiles if is_import_path(str(record.content.get("agent")))}
         excluded = view.plan.exclusions()
-        held = _before_a_resume(view) if any(map(_used_up, view.plan.excluded)) else None
+        held = _before_a_resume(view) if any(_is(one, ExclusionKind.BUDGET) for one in view.plan.excluded) else None
         for place, cell in enumerate(view.cells):
             started = cell.row if cell.row is not None and cell.row.state != ReadState.HELD else None
             again = [row for row in tries.get(place, []) if row.state != ReadState.HELD]
             tries_of_it = [*([started] if started is not None else []), *again]
+            exclusion = excluded(cell.profile, cell.task)
+            resumed = cell.rerun is Rerun.RESUME and _is(exclusion, ExclusionKind.BUDGET)
             row = Row(
                 task=tasks.get(cell.task, cell.task),
                 profile=names[view.batch, cell.profile],
@@ -62,8 +64,8 @@ def rows_of(views: Sequence[BatchView], *, by_snapshot: bool = False) -> list[Ro
                 superseded=len(again),
                 **_broken(started, again, view.plan.died, own_agent=cell.profile in own),
                 no_model=cell.profile in free,
-                rerun=None if _quarantined(excluded(cell.profile, cell.task)) else cell.rerun,
-                held=held if cell.rerun is Rerun.RESUME and _used_up(excluded(cell.profile, cell.task)) else None,
+                rerun=None if _is(exclusion, ExclusionKind.QUARANTINED) else cell.rerun,
+                held=held if resumed else None,
                 last=repeats.get((cell.profile, cell.task, cell.attempt)),
                 spent=spend(tries_of_it, free) if tries_of_it else Spend(),
                 **_of_trial(cell),
@@ -72,13 +74,15 @@ def rows_of(views: Sequence[BatchView], *, by_snapshot: bool = False) -> list[Ro
     return rows
 
 
-def _used_up(exclusion: Exclusion | None) -> bool:
-    return exclusion is not None and exclusion.kind is ExclusionKind.BUDGET
+def _is(exclusion: Exclusion | None, kind: ExclusionKind) -> bool:
+    return exclusion is not None and exclusion.kind is kind
 
 
 def _before_a_resume(view: BatchView) -> str:
     """Return what has to be done before a resume runs the trials that a used-up budget held back."""
-    unknown = of_unknown_cost(view, (one.profile for one in view.plan.excluded if _used_up(one) and one.profile))
+    unknown = of_unknown_cost(
+        view, (one.profile for one in view.plan.excluded if _is(one, ExclusionKind.BUDGET) and one.profile)
+    )
     declared = f"declare price or likely_cost_usd of {some(unknown)}, which told no cost, or " if unknown else ""
     return f"{declared}{raised_budget(view.plan)}"
 
@@ -112,10 +116,6 @@ def _had_begun(trial: Trial, *, own_agent: bool) -> bool:
 def _crashed(trial: Trial) -> bool:
     by_itself = trial.error_class in (ErrorClass.SETUP, ErrorClass.CANCELLED)
     return by_itself and trial.agent_status is not AgentStatus.NOT_STARTED
-
-
-def _quarantined(exclusion: Exclusion | None) -> bool:
-    return exclusion is not None and exclusion.kind is ExclusionKind.QUARANTINED
 
 
 def repeats_told(rows: Sequence[Row]) -> list[str]:

@@ -11,8 +11,14 @@ from typing import Any, get_args
 import msgspec
 
 from terminalbench.analytics import metrics
-from terminalbench.analytics.findings.analyzers import LoadedAnalyzer, load_analyzers, run_analyzer, without_secrets
-from terminalbench.analytics.findings.cache import FindingsCache, rules_digest
+from terminalbench.analytics.findings.analyzers import (
+    FindingsCache,
+    LoadedAnalyzer,
+    load_analyzers,
+    rules_digest,
+    run_analyzer,
+    without_secrets,
+)
 from terminalbench.analytics.findings.trial_files import TrialFiles, stamp_of
 from terminalbench.analytics.judge.output import forget_others, kept_findings, refresh_findings
 from terminalbench.analytics.judge.request import JudgeAsk, JudgeResult, request_of

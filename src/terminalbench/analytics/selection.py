@@ -8,8 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from terminalbench.analytics.findings.analyzers import LoadedAnalyzer
-from terminalbench.analytics.findings.cache import FindingsCache
+from terminalbench.analytics.findings.analyzers import FindingsCache, LoadedAnalyzer
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch

@@ -8,23 +8,19 @@ from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.analytics.summary import ProfileRows
 from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import Outcome
-from terminalbench.text.numbers import amount, between, noun, p_equation, p_value, percent, plural, times
+from terminalbench.text.numbers import amount, between, p_equation, p_value, percent, plural, times
 
 
 def could_be_undone(missing: MissingTrials) -> str:
     """Return how few of the missing trials undo the verdict."""
-    count, again = missing.undone_by, missing.redrawn_new + missing.redrawn_old
+    again = missing.redrawn_new + missing.redrawn_old
     lost = missing.new + missing.old + again
-    less = "" if missing.exact or count == 1 else ", perhaps fewer,"
-    what = noun(lost, "missing trial")
-    if again:
-        what = f"{noun(lost, 'trial')} that broke and {noun(again, 'was', 'were')} run again"
-        what += " or never measured" if lost > again else ""
-    if not count:
-        return f'"{missing.verdict}" may not hold with the {what} counted'
-    which = f"the {what}" if lost == 1 else f"{'all' if count == lost else f'{count} of the'} {lost} {what}"
+    trials = plural(lost, "missing trial") + (" (those that broke and were run again are among them)" if again else "")
+    if not missing.undone_by:
+        return f'"{missing.verdict}" may not hold with the {trials} counted'
+    less = "" if missing.exact else ", perhaps fewer,"
     against = "went against it" if missing.verdict != "equivalent" else "favoured the same profile"
-    return f'"{missing.verdict}" would not hold if {which}{less} {against}'
+    return f'"{missing.verdict}" would not hold if {missing.undone_by} of {trials}{less} {against}'
 
 
 def too_early(looks: LookPlan) -> str | None:
@@ -46,26 +42,16 @@ def ended_early(looks: LookPlan, chance: float | None) -> str | None:
 
 def still_to_come(profiles: Mapping[str, ProfileRows]) -> list[str]:
     """Return what of the plan is missing, besides what runs."""
-    untested = _lacking(profiles, "planned trials were not evaluated", lambda row: row.untested)
+    reasons: dict[str, Callable[[Row], bool]] = {
+        "have not run or were cut off": lambda row: row.outcome in PENDING and not row.running and not row.untested,
+        "were not evaluated": lambda row: row.untested,
+    }
     return [
-        *_lacking(
-            profiles,
-            "planned trials have not run or were cut off",
-            lambda row: row.outcome in PENDING and not row.running and not row.untested,
-        ),
-        *untested,
+        f"{name}: {count} of {len(profile.rows())} planned trials {why}"
+        for why, lacks in reasons.items()
+        for name, profile in profiles.items()
+        if (count := sum(map(lacks, profile.rows())))
     ]
-
-
-def _lacking(profiles: Mapping[str, ProfileRows], what: str, lacks: Callable[[Row], bool]) -> list[str]:
-    counts = {name: (sum(map(lacks, p.rows())), len(p.rows())) for name, p in profiles.items()}
-    lacking = {name: numbers for name, numbers in counts.items() if numbers[0]}
-    if len(lacking) > 3:
-        missing, planned = sum(count for count, _ in lacking.values()), sum(count for _, count in counts.values())
-        return [
-            f"{missing} of {planned} {what}: {', '.join(f'{name} {count}' for name, (count, _) in lacking.items())}"
-        ]
-    return [f"{name}: {count} of {planned} {what}" for name, (count, planned) in lacking.items()]
 
 
 def still_runs(view: BatchView) -> list[str]:
@@ -83,22 +69,16 @@ def still_runs(view: BatchView) -> list[str]:
 
 def unknown_k(summaries: Sequence[ProfileSummary], settings: ComparisonSettings) -> list[str]:
     """That pass@k is not known of some profiles."""
-    unmeasured = {s.profile: sum(not task.measured for task in s.tasks) for s in summaries}
-    said = [
-        f"{s.profile}: pass@k is not shown, because it needs all planned tasks, and {unmeasured[s.profile]} of "
-        f"{len(s.tasks)} were never measured"
-        for s in summaries
-        if s.measured and not s.pass_at and max(task.planned for task in s.tasks) > 1
-    ]
-    return said + _unknown_asked(summaries, settings)
-
-
-def _unknown_asked(summaries: Sequence[ProfileSummary], settings: ComparisonSettings) -> list[str]:
-    lacking = [s.profile for s in summaries if settings.k is not None and settings.k not in s.pass_at]
-    if not lacking:
-        return []
-    needed = plural(settings.k or 0, "attempt that counts", "attempts that count")
-    return [f"pass@{settings.k} is unknown for {', '.join(lacking)}: not every task has {needed}"]
+    said = []
+    for s in summaries:
+        never = sum(not task.measured for task in s.tasks)
+        if s.measured and not s.pass_at and max(task.planned for task in s.tasks) > 1:
+            tasks = f"{never} of {len(s.tasks)} were never measured"
+            said.append(f"{s.profile}: pass@k is not shown, because it needs all planned tasks, and {tasks}")
+        if settings.k is not None and settings.k not in s.pass_at:
+            needed = plural(settings.k, "attempt that counts", "attempts that count")
+            said.append(f"{s.profile}: pass@{settings.k} is unknown, because not every task has {needed}")
+    return said
 
 
 HAS_VALUE = {

@@ -144,6 +144,7 @@ def settings_of(views: Sequence[BatchView], asked: ComparisonRequest | None = No
     if not contrasts and asked.baseline is not None:
         contrasts = tuple((name, baseline) for name in order if name != baseline and not is_oracle(contents, name))
     usual = _declared_contrasts(views, names, baseline)
+    looks_declared = _looks_declared(views)
     return ComparisonSettings(
         baseline=baseline,
         contrasts=contrasts or tuple(pair for pair in usual if not any(is_oracle(contents, name) for name in pair)),
@@ -153,10 +154,10 @@ def settings_of(views: Sequence[BatchView], asked: ComparisonRequest | None = No
         rule=declared.infra_errors,
         coverage=declared.coverage,
         doubtful=declared.doubtful,
-        looks=declared.looks if _looks_declared(views) else 1,
-        planned_trials=declared.planned_trials if _looks_declared(views) else None,
+        looks=declared.looks if looks_declared else 1,
+        planned_trials=declared.planned_trials if looks_declared else None,
         strict=declared.strict,
-        growth=_undeclared_stages(views),
+        growth=() if looks_declared else stages_of(views),
         effect=declared.effect,
         hypothesis=declared.hypothesis,
         k=asked.k,
@@ -164,7 +165,7 @@ def settings_of(views: Sequence[BatchView], asked: ComparisonRequest | None = No
         profiles=contents,
         warnings=(
             *(f"{name} {ORACLE}" for name in order if is_oracle(contents, name)),
-            *_notes(views),
+            *(note for view in views for note in view.notes),
             *asked.notes,
             *_pooled_snapshots(views, names),
             *_differing_plans(views),
@@ -204,10 +205,6 @@ def _declared_contrasts(
         if name != earliest and (name, earliest) not in pairs:
             pairs.append((name, earliest))
     return tuple(dict.fromkeys(pairs))
-
-
-def _notes(views: Sequence[BatchView]) -> list[str]:
-    return [note for view in views for note in view.notes]
 
 
 def _differing_plans(views: Sequence[BatchView]) -> list[str]:
@@ -348,11 +345,6 @@ def stages_of(views: Sequence[BatchView]) -> tuple[tuple[RecordedExtent, ...], .
     return tuple(stages)
 
 
-def _undeclared_stages(views: Sequence[BatchView]) -> tuple[tuple[RecordedExtent, ...], ...]:
-    """The same where no looks were declared."""
-    return () if _looks_declared(views) else stages_of(views)
-
-
 def _looks_declared(views: Sequence[BatchView]) -> bool:
     """Return whether every batch declared its looks, or how many trials were to come: one that did not was a look."""
     return all(one.looks != 1 or one.planned_trials is not None for one in (view.plan.analysis for view in views))
@@ -381,13 +373,13 @@ def _growth(plan: Plan) -> list[Departure]:
     if declared.attempts != attempts:
         text = f"{declared.attempts} were declared, but {attempts} are planned now"
         found.append(Departure(DepartureKind.ATTEMPTS, text))
-    tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in plan.jobs for task in job.tasks)
+    tasks = [f"{task.ref.dataset}/{task.ref.id}" for job in plan.jobs for task in job.tasks]
     profiles = [job.profile for job in plan.jobs]
     for kind, now, before in (
-        (DepartureKind.TASKS, list(tasks), declared.tasks),
+        (DepartureKind.TASKS, tasks, declared.tasks),
         (DepartureKind.PROFILES, profiles, declared.profiles),
     ):
-        added = [name for name in now if name not in before]
+        added = [name for name in dict.fromkeys(now) if name not in before]
         if added:
             found.append(Departure(kind, f"{some(added)} were added to the declared {len(before)}"))
     return found

@@ -62,7 +62,7 @@ def student_quantile(share: float, freedom: float) -> float:
     high = inf
     scale = lgamma((freedom + 1) / 2) - lgamma(freedom / 2) - log(freedom * pi) / 2
     for _ in range(200):
-        above = _student_tail(t, freedom) - (1 - share)
+        above = beta_cdf(freedom / (freedom + t * t), freedom / 2, 0.5) / 2 - (1 - share)  # beyond t
         low, high = (t, high) if above > 0 else (low, t)
         step = above / exp(scale - (freedom + 1) / 2 * log1p(t * t / freedom))
         after = t + step if low < t + step < high else (low + high) / 2 if high < inf else 2 * t + 1
@@ -70,11 +70,6 @@ def student_quantile(share: float, freedom: float) -> float:
             break
         t = after
     return t
-
-
-def _student_tail(t: float, freedom: float) -> float:
-    """The chance that Student's t exceeds a positive `t`."""
-    return beta_cdf(freedom / (freedom + t * t), freedom / 2, 0.5) / 2
 
 
 def normal_tail(z: float) -> float:

@@ -3,11 +3,12 @@
 Plain Python: numpy is loaded only where a plan declares looks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import comb, exp, fsum, log, sqrt
 from statistics import NormalDist
+from typing import Literal, NamedTuple
 
 from terminalbench.analytics.model import Interval
 from terminalbench.analytics.special import (
@@ -99,15 +100,9 @@ def mean_interval(sample: PairedDifferences, alpha: float, reach: tuple[float, f
         return Interval(low, high, 1 - alpha, f"t({count - 1})", TASKS_LIKE_THESE)
     if reach is None:
         return None
-    low, high = _unseen(sample, alpha, reach)
+    unlike = 1 - alpha ** (1 / count)  # so many tasks can have stayed unseen, as unlike the seen ones as possible
+    low, high = mean - unlike * (mean - reach[0]), mean + unlike * (reach[1] - mean)
     return Interval(low, high, 1 - alpha, "exact, all tasks alike", TASKS_LIKE_THESE)
-
-
-def _unseen(sample: PairedDifferences, alpha: float, reach: tuple[float, float]) -> tuple[float, float]:
-    """Return where the mean may lie if as many tasks as can have stayed unseen are as unlike the seen ones as
-    possible."""
-    mean, share = sample.mean, 1 - alpha ** (1 / sample.unit_count)
-    return mean - share * (mean - reach[0]), mean + share * (reach[1] - mean)
 
 
 def beyond_p(sample: PairedDifferences, at: float, far: float) -> float:
@@ -299,6 +294,11 @@ def nominal_level(look: int, looks: int, alpha: float) -> float:
     return 2 * normal_tail(obrien_fleming(looks, alpha)[look - 1])
 
 
+def last_level(looks: int | Literal["any"], alpha: float) -> float:
+    """The two-sided p that decides in the end: at the last of the declared looks, if there are several."""
+    return alpha if looks in (1, "any") else nominal_level(looks, looks, alpha)
+
+
 def _crossing(looks: int, constant: float) -> float:
     """Chance that a walk of standard normal steps leaves +-constant * sqrt(looks) within `looks` steps."""
     import numpy as np
@@ -318,3 +318,69 @@ def _crossing(looks: int, constant: float) -> float:
 def look_reached(done: int, planned: int, looks: int) -> int:
     """The last of `looks` equally spaced looks that is due with `done` of `planned` trials; 0 is before the first."""
     return min(looks, int(looks * done / planned + 1e-9)) if planned else 0
+
+
+class Stratum(NamedTuple):
+    """The attempts at one task: the newer ones and the older ones, each passed of measured."""
+
+    passed: int
+    measured: int
+    passed_before: int
+    measured_before: int
+
+    @property
+    def informative(self) -> bool:
+        """Return whether it can speak: both sides have attempts, and not all came to the same."""
+        passed = self.passed + self.passed_before
+        count = self.measured + self.measured_before
+        return self.measured > 0 and self.measured_before > 0 and 0 < passed < count
+
+
+class ExactLikelihood(NamedTuple):
+    """How likely so few, and so many, passes are among the newer attempts when nothing changed."""
+
+    fewer: float
+    more: float
+    informative: int
+
+    @property
+    def two_sided(self) -> float:
+        """Twice the smaller of the two."""
+        return min(1.0, 2 * min(self.fewer, self.more))
+
+
+def stratified(strata: Iterable[Stratum]) -> ExactLikelihood:
+    """The test over all tasks. Tasks that cannot speak count for nothing."""
+    speaking = [one for one in strata if one.informative]
+    law = [1.0]
+    observed = lowest = 0
+    for one in speaking:
+        law = _added(law, _urn(one))
+        observed += one.passed
+        lowest += _least(one)
+    place = observed - lowest
+    return ExactLikelihood(min(1.0, fsum(law[: place + 1])), min(1.0, fsum(law[place:])), len(speaking))
+
+
+def _least(one: Stratum) -> int:
+    return max(0, one.passed + one.passed_before - one.measured_before)
+
+
+def _urn(one: Stratum) -> list[float]:
+    """The chances of each number of passes among the newer attempts, from the least that is possible."""
+    passed, count = one.passed + one.passed_before, one.measured + one.measured_before
+    ways = comb(count, one.measured)
+    most = min(one.measured, passed)
+    return [
+        comb(passed, drawn) * comb(count - passed, one.measured - drawn) / ways
+        for drawn in range(_least(one), most + 1)
+    ]
+
+
+def _added(law: Sequence[float], other: Sequence[float]) -> list[float]:
+    """The law of the sum of two independent numbers."""
+    found = [0.0] * (len(law) + len(other) - 1)
+    for place, chance in enumerate(law):
+        for more, share in enumerate(other):
+            found[place + more] += chance * share
+    return found

@@ -61,7 +61,7 @@ def report_command(
     page, text = report(noted(selected), output.resolve() if output else None, pictures=pictures)
     click.echo(f"{from_here(page)}\n{from_here(text)}")
     if pictures:
-        from terminalbench.report.picture_files import FOLDER, PAINTERS, painter
+        from terminalbench.report.pictures import FOLDER, PAINTERS, painter
 
         folder = page.parent / FOLDER
         made = sorted(file.name for file in folder.glob("*.*g"))

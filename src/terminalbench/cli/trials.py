@@ -114,7 +114,7 @@ def _list_trials(name: Path, results: Path | None, *, as_json: bool) -> None:
     """The trials of one batch."""
     from terminalbench.index.results import trial_records
     from terminalbench.lab.trial import trials_now
-    from terminalbench.report.trials import state, trials_text
+    from terminalbench.report.text import state, trials_text
     from terminalbench.text.paths import typed
 
     view = trials_now(name, results)

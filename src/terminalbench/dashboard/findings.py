@@ -45,7 +45,7 @@ def batch_failures(site: Site, summary: BatchSummary, view: BatchView) -> Failur
 
 def _failures(site: Site, batch: str, view: BatchView, people: "People") -> Failures:
     from terminalbench.analytics.error_groups import failed_trial, failure_classes
-    from terminalbench.analytics.findings.cache import FindingsCache
+    from terminalbench.analytics.findings.analyzers import FindingsCache
     from terminalbench.analytics.selection import ran
 
     cache = FindingsCache(site.index, batch)
@@ -104,7 +104,7 @@ def trial_findings(site: Site, ask: PageRequest, row: TrialRow, files: list[Tria
     Of `many` steps that takes a minute and much memory: a process of its own does it when a reader asks for it. A
     folder with links in it is not analysed: that could read elsewhere.
     """
-    from terminalbench.analytics.findings.cache import FindingsCache
+    from terminalbench.analytics.findings.analyzers import FindingsCache
     from terminalbench.analytics.findings.trial_files import TrialFiles
 
     batch, names = ask.batch, [loaded.name for loaded in _analyzers()]

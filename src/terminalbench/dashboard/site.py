@@ -14,8 +14,7 @@ from urllib.parse import unquote
 from zlib import crc32
 
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
-from terminalbench.analytics.live_steps import LIVE_FILES, PRINTED, log_trajectory, spent_so_far
-from terminalbench.analytics.long_trajectory import open_long
+from terminalbench.analytics.long_trajectory import LIVE_FILES, PRINTED, log_trajectory, open_long, spent_so_far
 from terminalbench.archivist.store import memory_of, memory_stamp
 from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, TRIAL, NotFound
 from terminalbench.dashboard.links import night_results_path

@@ -15,6 +15,7 @@ from typing import Any
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.formats.row import RowReader, identifier, is_unknown, message, number, table_of, verdict
 from terminalbench.formats.source import SourceFile, parsed
+from terminalbench.records.values import known_total, total
 from terminalbench.text.numbers import some
 
 _ZIP = b"PK\x03\x04"
@@ -146,12 +147,8 @@ def _usage(used: Mapping[str, Any], reader: RowReader) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for ours, theirs in names.items():
         values = [reader.count(table_of(one).get(theirs), "tokens") for one in used.values()]
-        known = [value for value in values if value is not None]
-        found[ours] = sum(known) if known and (len(known) == len(values) or ours.startswith("cache")) else None
-    costs = [reader.amount(table_of(one).get("total_cost"), "cost") for one in used.values()]
-    found["cost_usd"] = (
-        sum(known) if (known := [c for c in costs if c is not None]) and len(known) == len(costs) else None
-    )
+        found[ours] = known_total(values) if ours.startswith("cache") else total(values)
+    found["cost_usd"] = total(reader.amount(table_of(one).get("total_cost"), "cost") for one in used.values())
     return found
 
 

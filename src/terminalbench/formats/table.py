@@ -163,8 +163,10 @@ def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], rea
             reader.notes.append(f'the first value that is neither true nor false: {names["passed"]} is "{told}"')
         reader.reject(_BAD_CELL)
         return False
+    # beside the word failed of a column of outcomes, an error is only its reason
+    outcome = str(cells.get("passed")).strip().lower() == "failed"
     error = message(cells.get("error")) or message(cells.get("error_type")) or said.error
-    broke = error is not None and passed is False and not _told_failed(cells.get("passed"))
+    broke = error is not None and passed is False and not outcome
     attempt = _attempt(cells.get("attempt"), reader)
     reader.add(
         cells.get("task"),
@@ -185,12 +187,6 @@ def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], rea
         **{key: reader.count(cells.get(key), key) for key in _COUNTS},
     )
     return broke
-
-
-def _told_failed(value: object) -> bool:
-    """Return whether the verdict is the word failed of a column of outcomes, beside which an error is only its
-    reason."""
-    return isinstance(value, str) and value.strip().lower() in ("failed", "passed")
 
 
 def _profile(cells: Mapping[str, Any], file: SourceFile) -> str:

@@ -50,7 +50,8 @@ class TerminalBenchFormat:
                 runs[run].setdefault(_name(one), (file, one))
         for file in files:
             if file not in whole:
-                run = next((folder for folder in file.path.parents if folder in folders), _run_of(file.path))
+                alone = file.path.parents[2]  # run/task/trial/results.json of a run that left no file of its own
+                run = next((folder for folder in file.path.parents if folder in folders), alone)
                 runs[run][_name(file.json)] = (file, file.json)
         several = len(runs) > 1
         for run, trials in runs.items():
@@ -65,11 +66,6 @@ def _is_trial(value: Any) -> bool:
 
 def _name(trial: Mapping[str, Any]) -> str:
     return str(trial.get("trial_name") or trial.get("task_id"))
-
-
-def _run_of(file: Path) -> Path:
-    """The run of a trial whose run left no file of its own: run/task/trial/results.json."""
-    return file.parents[2]
 
 
 def _metadata(run: Path) -> Mapping[str, Any]:

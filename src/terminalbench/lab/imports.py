@@ -118,7 +118,7 @@ def _read(path: Path, reading: ReadOptions, shown: str) -> _Held:
     jobs = find_jobs(path) if path.is_dir() and reading.format in (None, HARBOR) else None
     if jobs is not None:
         return _read_jobs(path, jobs, reading)
-    from terminalbench.formats.reader import read_results
+    from terminalbench.formats.source import read_results
 
     found = _concealed(read_results(path, reading))
     record = _record(path, found.format, found.digest, reading, found.files)

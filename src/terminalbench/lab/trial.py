@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from terminalbench.analytics.judge.agreement import Agreement, agreements
 from terminalbench.analytics.judge.output import findings_of, refresh_findings
 from terminalbench.analytics.labels import (
     FAILURE_CLASS,
     FILE,
+    Agreement,
     Label,
     add_label,
+    agreements,
     make_label,
     parse_value,
     read_labels,

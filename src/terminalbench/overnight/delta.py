@@ -11,8 +11,7 @@ from math import fsum
 
 import msgspec
 
-from terminalbench.analytics.stats import fisher_p, holm, mean_interval, paired
-from terminalbench.analytics.strata import Stratum, stratified
+from terminalbench.analytics.stats import Stratum, fisher_p, holm, mean_interval, paired, stratified
 from terminalbench.overnight.iteration_results import IterationResults, ProfileResult, TaskResult
 from terminalbench.records.counts import Counts
 from terminalbench.records.trial import Outcome, TaskRef

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.analytics.stats import paired
-from terminalbench.analytics.strata import Stratum, stratified
+from terminalbench.analytics.stats import Stratum, paired, stratified
 from terminalbench.analytics.summary import rate_interval
 from terminalbench.overnight.delta import ALPHA, counts_of
 from terminalbench.overnight.episodes import EpisodeFilter, EpisodeStore

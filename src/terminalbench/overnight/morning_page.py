@@ -41,8 +41,8 @@ def render_html(summary: NightSummary) -> str:
 
 def trend_chart(summary: NightSummary) -> str | None:
     """The pass rate from iteration to iteration with Wilson's interval, a line a profile; None if all are the same."""
+    from terminalbench.report.charts.scatter import TrendPoint, TrendSeries, trend
     from terminalbench.report.charts.svg import varies
-    from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 
     lines = [line for line in summary.iterations if line.profiles]
     if not varies(one.pass_rate for line in lines for one in line.profiles):

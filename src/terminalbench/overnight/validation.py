@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from terminalbench.analytics.judge.agreement import Agreement, agreement
+from terminalbench.analytics.labels import Agreement, agreement
 from terminalbench.errors import UserError
 from terminalbench.index.queries import BatchView, CellState
 from terminalbench.index.totals import spend

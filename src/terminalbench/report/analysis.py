@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from terminalbench.analytics.judge.agreement import agreements
 from terminalbench.analytics.judge.output import kept_findings
 from terminalbench.analytics.judge.request import JudgeResult
-from terminalbench.analytics.labels import Labels, effective, read_labels
+from terminalbench.analytics.labels import Labels, agreements, effective, read_labels
+from terminalbench.analytics.metrics import ProfileMetrics
 from terminalbench.analytics.run import AnalysisResult
 from terminalbench.analytics.selection import SelectedBatch
 from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.numbers import UNKNOWN, percent, plural
 from terminalbench.text.outcomes import word
-from terminalbench.text.table import columns
+from terminalbench.text.table import Columns, columns
 
 _SHOWN = 12
 _REASONS = 8
@@ -62,22 +62,25 @@ def _wrapped(text: str, width: int) -> str:
 
 def _profiles(result: AnalysisResult, width: int) -> str:
     names = shortened(result.profiles, width // 3)
-    counts = [["profile", "passed", "coverage", "pass rate", "flagged"]]
-    did = [["profile", "calls", "errors", "loops", "backtracks", "tested"]]
-    for profile, metrics in result.profiles.items():
-        spread = metrics.measures
-        counts.append(
-            [
-                names[profile],
-                str(metrics.passed),
-                f"{metrics.measured}/{metrics.planned}",
-                percent(metrics.rate),
-                str(len(metrics.flagged)),
-            ]
-        )
-        means = (_mean(spread[name].mean) for name in ("tool_calls", "tool_errors", "loops", "backtracks"))
-        did.append([names[profile], *means, percent(spread["tested_before_finish"].mean)])
-    return f"{columns(counts)}\n\n{columns(did)}\npass rate: mean over tasks; below it: means over trials"
+    counts = Columns[tuple[str, ProfileMetrics]]({
+        "profile": lambda one: names[one[0]],
+        "passed": lambda one: str(one[1].passed),
+        "coverage": lambda one: f"{one[1].measured}/{one[1].planned}",
+        "pass rate": lambda one: percent(one[1].rate),
+        "flagged": lambda one: str(len(one[1].flagged)),
+    })  # fmt: skip
+    did = Columns[tuple[str, ProfileMetrics]]({
+        "profile": lambda one: names[one[0]],
+        "calls": lambda one: _mean(one[1], "tool_calls"),
+        "errors": lambda one: _mean(one[1], "tool_errors"),
+        "loops": lambda one: _mean(one[1], "loops"),
+        "backtracks": lambda one: _mean(one[1], "backtracks"),
+        "tested": lambda one: percent(one[1].measures["tested_before_finish"].mean),
+    })  # fmt: skip
+    tables = [
+        columns([table.head, *table.rows]) for table in (one.of(result.profiles.items()) for one in (counts, did))
+    ]
+    return "\n\n".join(tables) + "\npass rate: mean over tasks; below it: means over trials"
 
 
 def _some(kind: str, lines: Sequence[str], width: int) -> list[str]:
@@ -86,7 +89,8 @@ def _some(kind: str, lines: Sequence[str], width: int) -> list[str]:
     return [*(_wrapped(f"{kind}: {line}", width) for line in lines[:_SHOWN]), *more]
 
 
-def _mean(value: float | None) -> str:
+def _mean(metrics: ProfileMetrics, measure: str) -> str:
+    value = metrics.measures[measure].mean
     return UNKNOWN if value is None else f"{value:.1f}"
 
 

@@ -1,17 +1,16 @@
 """From a comparison, the state of its batch and the findings to a report. Pure: no clock, no files."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from urllib.parse import quote
 
-from terminalbench.analytics.causes import FailureCause
-from terminalbench.analytics.labels import FAILURE_CLASS, is_label
+from terminalbench.analytics.error_groups import FailureCause
 from terminalbench.analytics.model import Comparison, ProfileSummary
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import PlannedImages
 from terminalbench.experiments.tables import AnalysisTable, RunTable
-from terminalbench.index.queries import BatchView, CellState, TrialRow
+from terminalbench.index.queries import BatchView, TrialRow
 from terminalbench.index.totals import ProfileTotals, budget_use, profile_totals
 from terminalbench.records.setup import ON_HOST
 from terminalbench.records.trial import Finding, Outcome, TaskRef
@@ -51,10 +50,8 @@ def build_report(this: ReportInput, others: Iterable[ReportInput] = (), pooled: 
     view, comparison = this.view, this.comparison
     asked = pooled or comparison
     names = [summary.profile for summary in comparison.profiles]
-    cells = [cell for cell in view.cells if cell.profile in names]
-    tasks = list(dict.fromkeys(cell.task for cell in cells))
-    found = evidence.by_trial(this.findings or ())
-    refs = _refs(cells, names, tasks, found, this.link)
+    refs = _refs(this, names)
+    tasks = _tasks(refs, len(names))
     totals = {line.profile: line for line in profile_totals(view)}
     others = sorted([this, *others], key=lambda m: (_created(m.view) or "", m.view.batch))
     return Report(
@@ -63,27 +60,23 @@ def build_report(this: ReportInput, others: Iterable[ReportInput] = (), pooled: 
         created_at=_created(view),
         version=__version__,
         comparison=asked,
-        contrasts=tuple(asked.contrasts),
-        profiles=tuple(
-            _profile(summary, totals[summary.profile], view, [ref for ref in refs.values() if ref.profile == index])
-            for index, summary in enumerate(comparison.profiles)
-        ),
-        tasks=_tasks(tasks, len(names), refs),
+        profiles=tuple(_profile(summary, totals[summary.profile], view, refs) for summary in comparison.profiles),
+        tasks=tasks,
         analysed=this.findings is not None,
         simulated=any(summary.simulated for summary in asked.profiles),
-        facts=_facts(view, names, tasks),
-        not_measured=evidence.not_measured(cells, refs),
-        suspects=evidence.suspects(cells, refs) + evidence.tripwires(refs.values(), found),
-        failures=evidence.failure_groups(refs.values()),
+        facts=_facts(view, names, [line.ref for line in tasks]),
+        not_measured=evidence.not_measured(refs),
+        suspects=evidence.suspects(refs) + evidence.tripwires(refs),
+        failures=evidence.failure_groups(refs),
         causes=_causes(this, names),
         next_steps=tuple(next_steps(asked, str(this.batch.folder), this.resume, this.causes)),
-        judged=evidence.judged(refs.values(), this.findings or ()),
-        tools=evidence.tool_use(refs.values(), found, len(names)),
-        efforts=evidence.efforts(refs.values(), found),
-        workflows=evidence.workflows(refs.values(), this.findings or ()),
-        given_up=evidence.given_up(refs.values(), this.findings or ()),
-        flaky=_flaky(comparison, tasks, names, refs),
-        delivery=evidence.delivery(cells, refs),
+        judged=evidence.judged(refs, this.findings or ()),
+        tools=evidence.tool_use(refs),
+        efforts=evidence.efforts(refs),
+        workflows=evidence.workflows(refs),
+        given_up=evidence.given_up(refs),
+        flaky=_flaky(comparison, refs),
+        delivery=evidence.delivery(refs),
         superseded=evidence.superseded(view, this.link),
         notes=_notes(view),
         trend=tuple(_batch(m, this) for m in others) if len(others) > 1 else (),
@@ -104,85 +97,53 @@ def _causes(this: ReportInput, names: list[str]) -> tuple[ShownCause, ...]:
     return tuple(sorted(found, key=lambda one: names.index(one.cause.profile)))
 
 
-def task_label(task: TaskRef, mixed: bool) -> str:
-    """A task's name; with its dataset where there are several."""
-    return f"{task.dataset}/{task.id}" if mixed else task.id
-
-
-def _refs(
-    cells: list[CellState],
-    names: list[str],
-    tasks: list[TaskRef],
-    found: Mapping[str, Mapping[str, Finding]],
-    link: Callable[[TrialRow], str],
-) -> dict[int, TrialRef]:
-    task_at = {task: index for index, task in enumerate(tasks)}
-    refs = {}
-    for place, cell in enumerate(cells):
-        row = cell.row
-        trial = row.trial if row else None
-        name = f"{row.job}/{row.name}" if row else None
-        refs[place] = TrialRef(
-            task=task_at[cell.task],
-            profile=names.index(cell.profile),
-            attempt=cell.attempt,
-            outcome=cell.outcome,
-            state=cell.state,
-            href=link(row) if row else None,
-            name=name,
-            reason=cell.reason,
-            error_class=str(trial.error_class) if trial and trial.error_class else None,
-            failure=evidence.failure_class(found.get(name or "", {})),
-            failure_by=_author(found.get(name or "", {}).get(FAILURE_CLASS)),
-            cost_usd=row.usage.cost_usd if row else None,
-            tokens=row.usage.total_tokens if row else None,
-            sec=trial.wall_sec if trial else None,
-        )
-    return refs
-
-
-def _author(finding: Finding | None) -> str | None:
-    """Return who said it, when a person did."""
-    return finding.analyzer.partition(":")[2] if finding is not None and is_label(finding) else None
-
-
-def _tasks(tasks: list[TaskRef], profiles: int, refs: Mapping[int, TrialRef]) -> tuple[TaskLine, ...]:
+def _refs(this: ReportInput, names: list[str]) -> list[TrialRef]:
+    """The planned trials of the profiles that are compared; a task has its dataset's name where there are several."""
+    cells = [cell for cell in this.view.cells if cell.profile in names]
+    tasks = {task: place for place, task in enumerate(dict.fromkeys(cell.task for cell in cells))}
     mixed = len({task.dataset for task in tasks}) > 1
-    cells: list[list[list[TrialRef]]] = [[[] for _ in range(profiles)] for _ in tasks]
-    for ref in refs.values():
-        cells[ref.task][ref.profile].append(ref)
-    return tuple(
-        TaskLine(task, task_label(task, mixed), tuple(tuple(cell) for cell in row))
-        for task, row in zip(tasks, cells, strict=True)
-    )
+    found = evidence.by_trial(this.findings or ())
+    return [
+        TrialRef(
+            cell,
+            f"{cell.task.dataset}/{cell.task.id}" if mixed else cell.task.id,
+            (tasks[cell.task], names.index(cell.profile)),
+            this.link(cell.row) if cell.row is not None else None,
+            found.get(cell.row.key, {}) if cell.row is not None else {},
+        )
+        for cell in cells
+    ]
 
 
-def _profile(summary: ProfileSummary, totals: ProfileTotals, view: BatchView, mine: list[TrialRef]) -> ProfileLine:
+def _tasks(refs: list[TrialRef], profiles: int) -> tuple[TaskLine, ...]:
+    lines: dict[TaskRef, list[list[TrialRef]]] = {}
+    labels = {ref.cell.task: ref.task for ref in refs}
+    for ref in refs:
+        lines.setdefault(ref.cell.task, [[] for _ in range(profiles)])[ref.at[1]].append(ref)
+    return tuple(TaskLine(task, labels[task], tuple(map(tuple, cells))) for task, cells in lines.items())
+
+
+def _profile(summary: ProfileSummary, totals: ProfileTotals, view: BatchView, refs: list[TrialRef]) -> ProfileLine:
     content = next((p.content for p in view.plan.profiles if p.key == summary.profile), {})
+    mine = [ref for ref in refs if ref.cell.profile == summary.profile]
     return ProfileLine(
         summary=summary,
         agent=" ".join(str(content[key]) for key in ("agent", "agent_version", "model") if content.get(key)),
         description=totals.description,
-        outcomes={state: tuple(ref for ref in mine if ref.state == state) for state in (*Outcome, RUNNING)},
+        outcomes={state: tuple(ref for ref in mine if ref.cell.state == state) for state in (*Outcome, RUNNING)},
         cost=profile_cost(totals),
     )
 
 
-def _flaky(
-    comparison: Comparison, tasks: list[TaskRef], names: list[str], refs: Mapping[int, TrialRef]
-) -> tuple[FlakyRow, ...]:
-    mixed = len({task.dataset for task in tasks}) > 1
-    first = {(ref.task, ref.profile): ref for ref in reversed(list(refs.values()))}
-    task_at = {task: index for index, task in enumerate(tasks)}
-    found = []
-    for profile, summary in enumerate(comparison.profiles):
-        for task in summary.tasks:
-            place = (task_at.get(task.task, -1), profile)
-            if task.flaky and place in first:
-                ends = (task.interval.low, task.interval.high) if task.interval else None
-                name = task_label(task.task, mixed)
-                found.append(FlakyRow(name, first[place], names[profile], task.passed, task.measured, ends))
-    return tuple(sorted(found, key=lambda flaky: abs(flaky.passed / flaky.measured - 0.5)))
+def _flaky(comparison: Comparison, refs: list[TrialRef]) -> tuple[FlakyRow, ...]:
+    first = {(ref.cell.task, ref.cell.profile): ref for ref in reversed(refs)}
+    found = [
+        FlakyRow(ref, task)
+        for summary in comparison.profiles
+        for task in summary.tasks
+        if task.flaky and (ref := first.get((task.task, summary.profile))) is not None
+    ]
+    return tuple(sorted(found, key=lambda flaky: abs((flaky.summary.rate or 0.0) - 0.5)))
 
 
 def _facts(view: BatchView, names: list[str], tasks: list[TaskRef]) -> tuple[tuple[str, str], ...]:

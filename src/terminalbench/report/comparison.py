@@ -1,19 +1,19 @@
 """A comparison as plain text: the sentences first, then the tables they rest on. Pure."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 
-from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary
-from terminalbench.records.trial import Outcome, TaskRef
-from terminalbench.report.sentences import missing_sentence, repeat_sentence
+from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary, Standing
+from terminalbench.records.trial import Outcome
+from terminalbench.report.sentences import looks_sentence, missing_sentence, repeat_sentence
+from terminalbench.report.text import per_success
 from terminalbench.text.names import named
 from terminalbench.text.numbers import (
     NOTHING,
     amount,
     between,
     cost,
-    dollars,
     duration,
     p_equation,
     p_value,
@@ -24,7 +24,7 @@ from terminalbench.text.numbers import (
     tokens,
 )
 from terminalbench.text.outcomes import word
-from terminalbench.text.table import columns, fitted
+from terminalbench.text.table import Columns, columns, fitted
 
 WIDTH = 100
 SAME = ("equivalent", "inconclusive")
@@ -38,78 +38,56 @@ _WAYS = {"exclude": "measured only", "fail": "all planned", "low": "at worst", "
 
 def comparison_text(comparison: Comparison, width: int = WIDTH) -> str:
     """The whole comparison, readable at `width` columns (80 or more)."""
-    sentences = [contrast.sentence for contrast in comparison.contrasts] or [ALONE]
-    parts = [_head(comparison, width), *(_wrapped(sentence, width) for sentence in sentences)]
-    parts.append(_wrapped(repeat_sentence(comparison), width))
-    parts += [_profiles(comparison, width), _money(comparison.profiles, comparison.pareto_note, width)]
-    parts += [_standings(comparison, width), _estimates(comparison, width)]
-    parts += [_details(contrast, comparison.alpha, width) for contrast in comparison.contrasts]
-    parts.append(_list("Warnings", comparison.warnings, width))
-    parts.append(_list("Departures from the declared plan", comparison.departures, width))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    rule = "left out" if comparison.rule == "exclude" else "counted as not passed"
+    counting = (
+        f"{_levels(comparison)} (alpha {comparison.alpha:g}); trials not measured are {rule}; "
+        f"a verdict needs {percent(comparison.coverage)} measured"
+    )
+    parts = [
+        *_head(comparison, width, counting),
+        _wrapped(repeat_sentence(comparison), width),
+        _profiles(comparison, width),
+        _money(comparison.profiles, comparison.pareto_note, width),
+        _standings(comparison, width),
+        _estimates(comparison, width),
+        *(_details(contrast, comparison.alpha, width) for contrast in comparison.contrasts),
+        _list("Warnings", comparison.warnings, width),
+        _list("Departures from the declared plan", comparison.departures, width),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def answer_text(comparison: Comparison, width: int = WIDTH, next_steps: Sequence[str] = ()) -> str:
     """Return the answer alone: the verdicts, one table, what limits them, and the next step."""
-    sentences = [contrast.sentence for contrast in comparison.contrasts] or [ALONE]
     limits = [f"departure: {text}" for text in comparison.departures]
     limits += [f"warning: {text}" for text in comparison.warnings]
-    limits += [
-        f"warning: {contrast.new} vs {contrast.old}: {text}"
-        for contrast in comparison.contrasts
-        for text in contrast.warnings
-    ]
+    limits += [f"warning: {one.new} vs {one.old}: {text}" for one in comparison.contrasts for text in one.warnings]
     more = len(limits) - _SHOWN_LIMITS
     further = [f"and {plural(more, 'further limit')}: --details"] if more > 0 else []
-    lines = [_wrapped(line, width) for line in (*limits[:_SHOWN_LIMITS], *further)]
     end = _next(next_steps[0], width) if next_steps else []
-    parts = [
-        _answer_head(comparison, width), *(_wrapped(sentence, width) for sentence in sentences),
-        _answer_table(comparison, width), "\n".join(lines),
-        "\n".join([*end, "for intervals, both ways of counting, costs and notes: --details"]),
-    ]  # fmt: skip
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _answer_head(comparison: Comparison, width: int) -> str:
-    lines = [f"{', '.join(comparison.batches)}: {_METRICS[comparison.metric]}, baseline {comparison.baseline}"]
-    lines += [f"expected: {comparison.hypothesis}"] if comparison.hypothesis else []
-    return "\n".join(_wrapped(line, width) for line in lines)
-
-
-def _answer_table(comparison: Comparison, width: int) -> str:
-    """One row a profile: what passed, how sure that is, what it cost, how long its agent took."""
-    missing = {p.profile: _not_measured(p) for p in comparison.profiles}
-    last = "not measured" if any(missing.values()) else ""
-    rows = [["profile", "passed", "measured", "pass rate", "interval", "cost", "a success", "agent time", last]]
-    for p in comparison.profiles:
-        rows.append([
-            named(p.profile, oracle=p.oracle), str(p.passed), f"{p.measured}/{p.planned}", percent(p.rate),
-            percents(p.interval.low, p.interval.high) if p.interval else NOTHING,
-            cost(p.cost_usd, p.cost_unknown_trials, no_model=p.no_model), _per_success(p),
-            duration(p.mean_agent_sec) if p.measured else NOTHING, missing[p.profile] or ("-" if last else ""),
-        ])  # fmt: skip
     simulated = [p.profile for p in comparison.profiles if p.simulated and not p.no_model]
-    note = f"\n{_wrapped(f'simulated: {", ".join(simulated)}', width)}" if simulated else ""
-    return fitted(rows, (0, len(rows[0]) - 1), width) + note
+    table = _profile_table(comparison.profiles, _COUNTS | _PAID | _TIME, width)
+    parts = [
+        *_head(comparison, width),
+        "\n".join([table, *([_wrapped(f"simulated: {', '.join(simulated)}", width)] if simulated else [])]),
+        "\n".join(_wrapped(line, width) for line in (*limits[:_SHOWN_LIMITS], *further)),
+        "\n".join([*end, "for intervals, both ways of counting, costs and notes: --details"]),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _head(comparison: Comparison, width: int, *more: str) -> list[str]:
+    """What is compared, and the sentence of each contrast."""
+    lines = [f"{', '.join(comparison.batches)}: {_METRICS[comparison.metric]}, baseline {comparison.baseline}", *more]
+    lines += [f"expected: {comparison.hypothesis}"] if comparison.hypothesis else []
+    sentences = [contrast.sentence for contrast in comparison.contrasts] or [ALONE]
+    return ["\n".join(_wrapped(line, width) for line in lines), *(_wrapped(sentence, width) for sentence in sentences)]
 
 
 def _next(step: str, width: int) -> list[str]:
     """The next step; a command on a line of its own, to be copied whole."""
     words, sign, command = step.partition(": tbench ")
     return [_wrapped(f"next: {words}{sign[:1]}", width), *([f"  tbench {command}"] if command else [])]
-
-
-def _head(comparison: Comparison, width: int) -> str:
-    rule = "left out" if comparison.rule == "exclude" else "counted as not passed"
-    lines = [
-        f"{', '.join(comparison.batches)}: {_METRICS[comparison.metric]}, baseline {comparison.baseline}",
-        f"{_levels(comparison)} (alpha {comparison.alpha:g}); trials not measured are {rule}; "
-        f"a verdict needs {percent(comparison.coverage)} measured",
-    ]
-    if comparison.hypothesis:
-        lines.append(f"expected: {comparison.hypothesis}")
-    return "\n".join(_wrapped(line, width) for line in lines)
 
 
 def _levels(comparison: Comparison) -> str:
@@ -123,37 +101,41 @@ def _levels(comparison: Comparison) -> str:
     return f"{own} intervals of a profile, {span} of the differences"
 
 
-def _profiles(comparison: Comparison, width: int) -> str:
-    """One row a profile: counts always, both rates, the interval, pass@k and pass^k."""
-    k = comparison.k or min((max(p.pass_at, default=1) for p in comparison.profiles), default=1)
-    head = ["profile", "passed", "measured", "pass rate", "interval", "of planned", "agent time"]
-    if k > 1:
-        head[6:6] = [f"pass@{k}", f"pass^{k}"]
-    missing = {p.profile: _not_measured(p) for p in comparison.profiles}
-    head.append("not measured" if any(missing.values()) else "")
-    rows = []
-    for p in comparison.profiles:
-        row = [
-            named(p.profile, oracle=p.oracle),
-            str(p.passed),
-            f"{p.measured}/{p.planned}",
-            percent(p.rate),
-            percents(p.interval.low, p.interval.high) if p.interval else NOTHING,
-            percent(p.rate_all),
-        ]
-        if k > 1:
-            row += [percent(p.pass_at.get(k)), percent(p.pass_hat.get(k))]
-        rows.append(
-            [
-                *row,
-                duration(p.mean_agent_sec) if p.measured else NOTHING,
-                missing[p.profile] or ("-" if head[-1] else ""),
-            ]
-        )
+type _Cells = dict[str, Callable[[ProfileSummary], str]]
+
+_NAME: _Cells = {"profile": lambda p: named(p.profile, oracle=p.oracle)}
+_COUNTS: _Cells = _NAME | {
+    "passed": lambda p: str(p.passed),
+    "measured": lambda p: f"{p.measured}/{p.planned}",
+    "pass rate": lambda p: percent(p.rate),
+    "interval": lambda p: percents(p.interval.low, p.interval.high) if p.interval else NOTHING,
+}
+_PAID: _Cells = {
+    "cost": lambda p: cost(p.cost_usd, p.cost_unknown_trials, no_model=p.no_model), "a success": per_success,
+}  # fmt: skip
+_TIME: _Cells = {"agent time": lambda p: duration(p.mean_agent_sec) if p.measured else NOTHING}
+
+
+def _profile_table(profiles: Sequence[ProfileSummary], cells: _Cells, width: int) -> str:
+    """One row a profile; the last column, where any has trials without a verdict, says how these ended."""
+    head, rows = Columns(cells | {"not measured": _not_measured}).of(profiles)
+    some_lost = any(row[-1] for row in rows)
+    head[-1] = head[-1] if some_lost else ""
+    rows = [[*row[:-1], row[-1] or ("-" if some_lost else "")] for row in rows]
     left = (0, len(head) - 1)
     if max(map(len, columns([head, *rows], left).splitlines())) > width:
         head = [_NARROW.get(field, field) for field in head]
     return fitted([head, *rows], left, width)
+
+
+def _profiles(comparison: Comparison, width: int) -> str:
+    """One row a profile: counts always, both rates, the interval, pass@k and pass^k."""
+    k = comparison.k or min((max(p.pass_at, default=1) for p in comparison.profiles), default=1)
+    of_k: _Cells = {
+        f"pass@{k}": lambda p: percent(p.pass_at.get(k)), f"pass^{k}": lambda p: percent(p.pass_hat.get(k)),
+    }  # fmt: skip
+    planned: _Cells = {"of planned": lambda p: percent(p.rate_all)}
+    return _profile_table(comparison.profiles, _COUNTS | planned | (of_k if k > 1 else {}) | _TIME, width)
 
 
 def _standings(comparison: Comparison, width: int) -> str:
@@ -162,24 +144,20 @@ def _standings(comparison: Comparison, width: int) -> str:
     if not found:
         return ""
     fronts = any(one.on_front is not None for one in found)
-    rows = [["profile", "pooled rate", "interval", "rank", "best for cost" if fronts else "", ""]]
-    for one in found:
-        front = NOTHING if one.on_front is None else percent(one.on_front)
-        ranks = str(one.best_rank) if one.best_rank == one.worst_rank else f"{one.best_rank} to {one.worst_rank}"
-        kept = "not shown worse than the best" if one.not_worse_than_best else ""
-        row = [one.profile, percent(one.rate), percents(one.low, one.high), ranks, front if fronts else "", kept]
-        rows.append(row)
+    table = Columns[Standing]({
+        "profile": lambda one: one.profile,
+        "pooled rate": lambda one: percent(one.rate),
+        "interval": lambda one: percents(one.low, one.high),
+        "rank": lambda one: " to ".join(map(str, dict.fromkeys((one.best_rank, one.worst_rank)))),
+        **({"best for cost": lambda one: percent(one.on_front)} if fronts else {}),
+        "": lambda one: "not shown worse than the best" if one.not_worse_than_best else "",
+    }).of(found)  # fmt: skip
     level = f"{100 * found[0].level:g} %"
     note = (
         f"a second opinion, not a verdict: rates are shrunk towards their mean by as much as chance may explain; "
         f"{level} intervals of the rate, and the fewest ranks that hold at least {level}"
     )
-    return f"{fitted(rows, (0, 5), width)}\n{_wrapped(note, width)}"
-
-
-def _per_success(profile: ProfileSummary) -> str:
-    """Return what a success cost; without one, or a model, there is no such thing."""
-    return dollars(profile.cost_per_success) if profile.passed and not profile.no_model else NOTHING
+    return f"{fitted([table.head, *table.rows], (0, len(table.head) - 1), width)}\n{_wrapped(note, width)}"
 
 
 def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> str:
@@ -189,23 +167,23 @@ def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> 
         return ""
     if all(p.cost_usd is None and p.tokens is None and not p.no_model for p in profiles):
         return "Cost and tokens are unknown."
-    rows = [["profile", "cost", "a success", "interval", "tokens", ""]]
-    for p in profiles:
-        bounds = p.cost_per_success_interval
-        rows.append(
-            [
-                named(p.profile, oracle=p.oracle),
-                f"{cost(p.cost_usd, p.cost_unknown_trials, no_model=p.no_model)}"
-                f"{' (simulated)' if p.simulated and not p.no_model else ''}",
-                _per_success(p),
-                _range(bounds, "cost") if p.passed and not p.no_model else NOTHING,
-                NOTHING if p.no_model else tokens(p.tokens, p.tokens_unknown_trials),
-                ("best for its cost" if p.on_pareto_front else "")
-                + (f"  {p.superseded_trials} run again" if p.superseded_trials else ""),
-            ]
-        )
-    table = fitted(rows, (0, 1, 5), width)
+    table = fitted([_MONEY.of(profiles).head, *_MONEY.of(profiles).rows], (0, 1, 5), width)
     return table if note is None else f"{table}\n{_wrapped(note, width)}"
+
+
+_MONEY = Columns[ProfileSummary](
+    _NAME
+    | {
+        "cost": lambda p: _PAID["cost"](p) + (" (simulated)" if p.simulated and not p.no_model else ""),
+        "a success": per_success,
+        "interval": lambda p: _range(p.cost_per_success_interval if p.passed and not p.no_model else None, "cost"),
+        "tokens": lambda p: NOTHING if p.no_model else tokens(p.tokens, p.tokens_unknown_trials),
+        "": lambda p: (
+            ("best for its cost" if p.on_pareto_front else "")
+            + (f"  {p.superseded_trials} run again" if p.superseded_trials else "")
+        ),
+    }
+)
 
 
 def _estimates(comparison: Comparison, width: int) -> str:
@@ -250,31 +228,8 @@ def _numbers(found: Estimate, metric: Metric, holm: float | None) -> list[str]:
 def _details(contrast: Contrast, alpha: float, width: int) -> str:
     """Return what else a reader of one contrast must know."""
     lines = [*contrast.warnings, *contrast.notes]
-    looks = contrast.sequential
-    never = f"{plural(contrast.estimate.units, contrast.unit)} can never show a difference"
-    if looks is not None and looks.method == "sign-flips":
-        at = (
-            f"decided at look {looks.decided_at}"
-            if looks.decided
-            else f"p of at most {p_value(looks.level)} decides at it"
-        )
-        at = never if looks.never else at
-        at += (
-            f"; the probability of a decision at the end is {percent(looks.chance)}" if looks.chance is not None else ""
-        )
-        at += f"; the run ended early, without {plural(looks.spared, 'trial')}" if looks.spared else ""
-        lines.append(f"look {looks.look} of {looks.looks} (at any time, by whole tasks): {at}")
-    elif looks is not None and looks.method == "growth":
-        grown = f"trials were added {plural((looks.looks or 1) - 1, 'time')} without declared looks"
-        left = (
-            f"the remaining alpha is {p_value(looks.level)}"
-            if not looks.never
-            else f"with the remaining alpha, {never}"
-        )
-        lines.append(f"{grown}: {left}; declaring analysis.looks = {looks.looks} beforehand would cost almost nothing")
-    elif looks is not None:
-        at = never if looks.never else f"p of at most {p_value(looks.level)} decides"
-        lines.append(f"look {looks.look} of {looks.looks} (O'Brien-Fleming): {at}")
+    if contrast.sequential is not None:
+        lines.append(looks_sentence(contrast))
     if contrast.verdict in ("better", "worse") and contrast.metric == "pass" and not contrast.strict:
         lines.append(_symmetry(contrast, alpha))
     if contrast.trials_needed is not None and contrast.effect is not None and contrast.verdict == "inconclusive":
@@ -283,24 +238,20 @@ def _details(contrast: Contrast, alpha: float, width: int) -> str:
             f"about {plural(contrast.trials_needed, 'trial')} on tasks like these would show {shown} 4 times in 5"
         )
     if contrast.margin is not None and contrast.metric == "pass":
-        fits = contrast.equivalence_interval
-        seen = (
-            f"; the interval that must fit into it is {between(fits.low, fits.high, 'pass')}"
-            if fits is not None and contrast.verdict in SAME
-            else ""
-        )
+        fits = contrast.equivalence_interval if contrast.verdict in SAME else None
+        seen = "" if fits is None else f"; the interval that must fit into it is {between(fits.low, fits.high, 'pass')}"
         lines.append(f"equivalent means within {amount(contrast.margin, 'pass', sign=False)} either way{seen}")
     if contrast.missing is not None:
         lines.append(missing_sentence(contrast))
     if contrast.error_rate_p is not None and contrast.error_rate_p >= 0.05:
         lines.append(f"trials broke at similar rates ({p_equation(contrast.error_rate_p)})")
-    for what, tasks in (
+    for who, tasks in (
         (f"only {contrast.new} has", contrast.only_new),
         (f"only {contrast.old} has", contrast.only_old),
         ("neither has", contrast.unmeasured),
     ):
         if tasks:
-            lines.append(f"{what} a value for: {_tasks(tasks)}")
+            lines.append(f"{who} a value for: {some([task.id for task in tasks], _SHOWN_TASKS)}")
     return _list(f"{contrast.new} vs {contrast.old}", lines, width)
 
 
@@ -325,10 +276,6 @@ def _symmetry(contrast: Contrast, alpha: float) -> str:
     )
 
 
-def _tasks(tasks: Sequence[TaskRef]) -> str:
-    return some([task.id for task in tasks], _SHOWN_TASKS)
-
-
 def _not_measured(profile: ProfileSummary) -> str:
     measured = (Outcome.PASSED.value, Outcome.FAILED.value)
     rest = [f"{count:,} {word(name)}" for name, count in profile.outcomes.items() if name not in measured]
@@ -339,17 +286,12 @@ def _range(interval: Interval | None, metric: Metric, *, sign: bool = False) -> 
     return NOTHING if interval is None else between(interval.low, interval.high, metric, sign=sign, unit=False)
 
 
-def _wrapped(text: str, width: int) -> str:
-    return textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+def _wrapped(text: str, width: int, indent: str = "") -> str:
+    after = f"{indent}  "
+    return textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=after, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _list(title: str, lines: Sequence[str], width: int) -> str:
-    if not lines:
-        return ""
-    filled = [
-        textwrap.fill(
-            line, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-        )
-        for line in lines
-    ]
-    return "\n".join([_wrapped(title, width), *filled])
+    return "\n".join([_wrapped(title, width), *(_wrapped(line, width, "  ") for line in lines)]) if lines else ""

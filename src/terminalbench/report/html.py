@@ -3,7 +3,7 @@
 Templates of the report and of the dashboard are made alike: values are escaped, a name that they lack is an error.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -37,6 +37,12 @@ def render_html(report: Report) -> str:
     passed = sum(line.summary.passed for line in report.profiles)
     few = report.planned <= LINKED_TRIALS
     linked = [o for o in Outcome if few or (o is not Outcome.PASSED and report.planned - passed <= LINKED_TRIALS)]
+    drawn = {name: make(report) for name, make in pictures.PICTURES.items()}
+    # The charts escape every text they are given: see charts/svg.py.
+    charts = {
+        name: {"svg": Markup(one.svg) if one.svg else None, "note": one.note}  # noqa: S704
+        for name, one in drawn.items()
+    }
     return template.render(
         report=report,
         comparison=report.comparison,
@@ -44,32 +50,14 @@ def render_html(report: Report) -> str:
         chart_css=Markup(chart_css()),  # noqa: S704  our own file
         headlines=sentences.headlines(report),
         method=sentences.method_sentence(report.contrasts),
-        names=report.profile_names(),
         anchors={task.ref: f"t{index}" for index, task in enumerate(report.tasks)},
         labels={task.ref: task.label for task in report.tasks},
         linked=linked,
         brief=not few,
         listed_cells=LISTED_CELLS,
         doubtful_count=DOUBTFUL_COUNT,
-        charts={name: _chart(make(report)) for name, make in PICTURES.items()},
+        charts=charts,
     )
-
-
-PICTURES = {
-    "heat": pictures.heat_picture,
-    "folded": pictures.folded_heat_picture,
-    "forest": pictures.forest_picture,
-    "pareto": pictures.pareto_picture,
-    "tools": pictures.tools_picture,
-    "effort": pictures.effort_picture,
-    "failures": pictures.failures_picture,
-    "trend": pictures.trend_picture,
-}
-
-
-def _chart(picture: pictures.Picture) -> dict[str, Any]:
-    # The charts escape every text they are given: see charts/svg.py.
-    return {"svg": Markup(picture.svg) if picture.svg else None, "note": picture.note}  # noqa: S704
 
 
 @cache
@@ -79,7 +67,7 @@ def _environment(metric: Metric) -> jinja2.Environment:
     )
     environment.filters |= {
         "rate": numbers.percent,
-        "range": lambda ends: numbers.percents(*ends),
+        "range": rate_range,
         "usd": numbers.dollars,
         "duration": numbers.duration,
         "moment": numbers.moment,
@@ -89,8 +77,8 @@ def _environment(metric: Metric) -> jinja2.Environment:
         "p": numbers.p_value,
         "p_equation": numbers.p_equation,
         "plural": numbers.plural,
-        "looks": sentences.looks_sentence,
-        "missing": lambda contrast: _upper(sentences.missing_sentence(contrast)),
+        "looks": lambda contrast: capitalised(sentences.looks_sentence(contrast)),
+        "missing": lambda contrast: capitalised(sentences.missing_sentence(contrast)),
         "times": numbers.times,
         "short": short,
         "word": word,
@@ -101,8 +89,14 @@ def _environment(metric: Metric) -> jinja2.Environment:
     return environment
 
 
-def _upper(text: str) -> str:
+def capitalised(text: str) -> str:
+    """A sentence as it begins."""
     return text[:1].upper() + text[1:]
+
+
+def rate_range(interval: Interval | None) -> str:
+    """The ends of an interval of a rate."""
+    return numbers.NOTHING if interval is None else numbers.percents(interval.low, interval.high)
 
 
 def interval_text(interval: Interval | None, metric: Metric) -> str:
@@ -119,32 +113,34 @@ def _attempts(cell: Sequence[TrialRef], linked: Sequence[Outcome]) -> Markup:
     """The trials of a cell by outcome, each attempt a link to its folder where its outcome is one of `linked`."""
     parts = []
     for outcome in (*Outcome, RUNNING):
-        found = [ref for ref in cell if ref.state == outcome]
-        if not found:
-            continue
-        shown = " ".join(
-            f'<a href="{esc(ref.href)}">{ref.attempt}</a>' if ref.href and outcome in linked else str(ref.attempt)
-            for ref in found
-        )
-        parts.append(f'<span class="o {outcome}">{word(outcome)}</span> {shown}')
+        found = [(ref.href, ref.cell.attempt) for ref in cell if ref.cell.state == outcome]
+        if found:
+            shown = " ".join(
+                f'<a href="{esc(href)}">{attempt}</a>' if href and outcome in linked else str(attempt)
+                for href, attempt in found
+            )
+            parts.append(f'<span class="o {outcome}">{word(outcome)}</span> {shown}')
     return Markup("; ".join(parts))  # noqa: S704  the only foreign text, the link, is escaped
 
 
-def _cells(refs: Sequence[TrialRef]) -> list[tuple[int, int, int]]:
-    """The cells behind trials, in order, and how many of the trials each holds: (task, profile, count)."""
-    counts = Counter((ref.task, ref.profile) for ref in refs)
-    return [(task, profile, count) for (task, profile), count in counts.items()]
+def _cells(refs: Sequence[TrialRef]) -> list[tuple[TrialRef, int]]:
+    """The first trial of each cell behind some trials, in order, and how many of them the cell holds."""
+    found: dict[tuple[int, int], list[TrialRef]] = defaultdict(list)
+    for ref in refs:
+        found[ref.at].append(ref)
+    return [(mine[0], len(mine)) for mine in found.values()]
 
 
 def _reasons(cell: Sequence[TrialRef], brief: bool) -> list[str]:
     """Return why trials of a cell did not pass, each reason once; `brief` keeps the first, shorter."""
     found: dict[str, None] = {}
     for ref in cell:
-        if ref.outcome is Outcome.PASSED:
+        if ref.cell.outcome is Outcome.PASSED:
             continue
-        reason = ref.reason if ref.outcome is not Outcome.FAILED else None
+        reason = ref.cell.reason if ref.cell.outcome is not Outcome.FAILED else None
         failure = f"{ref.failure} ({ref.failure_by} says)" if ref.failure_by else ref.failure
-        text = ": ".join(part for part in (failure or ref.error_class, reason) if part)
+        error = str(ref.trial.error_class) if ref.trial is not None and ref.trial.error_class else None
+        text = ": ".join(part for part in (failure or error, reason) if part)
         if text:
             found[short(text, REASON_LETTERS // 3 if brief else REASON_LETTERS)] = None
     return list(found)[: 1 if brief else 3]

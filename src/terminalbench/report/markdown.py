@@ -3,26 +3,28 @@
 import re
 from collections.abc import Sequence
 
-from terminalbench.analytics.model import Contrast, Metric
+from terminalbench.analytics.model import Contrast, Estimate, Metric, ProfileSummary
 from terminalbench.records.trial import Outcome
-from terminalbench.report.html import interval_text
-from terminalbench.report.model import Report, TrialGroup
+from terminalbench.report.html import capitalised, interval_text, rate_range
+from terminalbench.report.model import (
+    BatchLine,
+    DeliveryRow,
+    FlakyRow,
+    ProfileLine,
+    Report,
+    SupersededRow,
+    ToolUseRow,
+    TrialGroup,
+    WorkflowUse,
+)
 from terminalbench.report.sentences import headlines, looks_sentence, method_sentence
+from terminalbench.report.text import per_success
 from terminalbench.text import outcomes
 from terminalbench.text.doubts import DOUBTFUL_COUNT
 from terminalbench.text.foreign import short
 from terminalbench.text.names import named
-from terminalbench.text.numbers import (
-    NOTHING,
-    amount,
-    dollars,
-    duration,
-    moment,
-    p_value,
-    percent,
-    percents,
-    plural,
-)
+from terminalbench.text.numbers import amount, duration, moment, p_value, percent, plural
+from terminalbench.text.table import Columns
 
 ROWS = 60
 """How many rows a table shows; what is more is counted and found in report.html or metrics_detail.csv."""
@@ -43,69 +45,102 @@ def render_markdown(report: Report) -> str:
         escaped(method_sentence(report.contrasts)),
         *(["Next:\n\n" + "\n".join(f"- {escaped(line)}" for line in report.next_steps)] if report.next_steps else []),
         *(["## Why they failed\n\n" + _causes(report)] if report.causes else []),
-        "## Profiles\n\n" + _profiles(report),
+        "## Profiles\n\n" + _written(PROFILES, report.profiles),
         *(_contrast(contrast, report.comparison.metric) for contrast in report.contrasts),
         "## Tasks\n\n" + _tasks(report),
     ]
-    if report.trend:
-        parts.append("## Trend\n\n" + _trend(report))
-    if report.failures:
-        parts.append("## Failure classes\n\n" + _groups(report, report.failures))
-    if report.judged:
-        parts.append(
-            "## Findings of the judge\n\nWith quotes in [judge.md](judge.md).\n\n" + _groups(report, report.judged)
+    parts += [
+        f"## {title}\n\n{text}"
+        for title, text in (
+            ("Trend", _written(TREND, [(line, point) for line in report.trend for point in line.points])),
+            ("Failure classes", _groups(report.failures)),
+            ("Findings of the judge", _groups(report.judged, "With quotes in [judge.md](judge.md).\n\n")),
+            ("Tool calls", _written(TOOLS, report.tools)),
+            (
+                "Guarded workflows",
+                "\n\n".join(filter(None, (_written(WORKFLOWS, report.workflows), _groups(report.given_up)))),
+            ),
+            ("Flaky tasks", _written(FLAKY, report.flaky)),
+            ("Did the agent get its configuration?", _written(DELIVERY, report.delivery)),
+            ("Doubtful results", _groups(report.suspects, f"Flagged, not changed: {DOUBTFUL_COUNT}.\n\n")),
+            ("Not measured", _groups(report.not_measured)),
+            ("Run again", _written(SUPERSEDED, report.superseded)),
         )
-    if report.tools:
-        parts.append("## Tool calls\n\n" + _tools(report))
-    if report.workflows:
-        parts.append("## Guarded workflows\n\n" + _workflows(report))
-    if report.flaky:
-        rows = [
-            [f.label, f.profile, f"{f.passed} of {f.measured}", percents(*f.interval) if f.interval else NOTHING]
-            for f in report.flaky
-        ]
-        parts.append("## Flaky tasks\n\n" + table(["task", "profile", "passed", "interval"], rows))
-    if report.delivery:
-        parts.append("## Did the agent get its configuration?\n\n" + _delivery(report))
-    if report.suspects:
-        parts.append(
-            f"## Doubtful results\n\nFlagged, not changed: {DOUBTFUL_COUNT}.\n\n" + _groups(report, report.suspects)
-        )
-    if report.not_measured:
-        parts.append("## Not measured\n\n" + _groups(report, report.not_measured))
-    if report.superseded:
-        rows = [[item.profile, str(item.count), item.cost] for item in report.superseded]
-        parts.append("## Run again\n\n" + table(["profile", "trials", "cost"], rows))
+        if text
+    ]
     facts = [f"- {name}: {escaped(value)}" for name, value in report.facts]
     facts += [f"- {escaped(short(note, 400))}" for note in report.notes[:ROWS]]
     parts.append("## Plan\n\n" + "\n".join(facts))
     return "\n\n".join(parts) + "\n"
 
 
-def _profiles(report: Report) -> str:
-    head = [
-        "profile",
-        "pass rate",
-        "interval",
-        "of all planned",
-        "coverage",
-        "passed",
-        "failed",
-        "cost",
-        "per success",
-        "agent time",
-    ]
-    rows = []
-    for line in report.profiles:
-        s = line.summary
-        each = dollars(s.cost_per_success) if s.passed and not s.no_model else NOTHING
-        ends = percents(s.interval.low, s.interval.high) if s.interval else NOTHING
-        rows.append([
-            named(s.profile, oracle=s.oracle), percent(s.rate), ends, percent(s.rate_all),
-            f"{s.measured}/{s.planned}", str(s.passed), str(s.measured - s.passed), line.cost, each,
-            duration(s.mean_agent_sec),
-        ])  # fmt: skip
-    return table(head, rows)
+PROFILES = Columns[ProfileLine]({
+    "profile": lambda line: named(line.summary.profile, oracle=line.summary.oracle),
+    "pass rate": lambda line: percent(line.summary.rate),
+    "interval": lambda line: rate_range(line.summary.interval),
+    "of all planned": lambda line: percent(line.summary.rate_all),
+    "coverage": lambda line: f"{line.summary.measured}/{line.summary.planned}",
+    "passed": lambda line: str(line.summary.passed),
+    "failed": lambda line: str(line.summary.measured - line.summary.passed),
+    "cost": lambda line: line.cost,
+    "per success": lambda line: per_success(line.summary),
+    "agent time": lambda line: duration(line.summary.mean_agent_sec),
+})  # fmt: skip
+TREND = Columns[tuple[BatchLine, ProfileSummary]]({
+    "batch": lambda item: item[0].batch,
+    "profile": lambda item: item[1].profile,
+    "pass rate": lambda item: percent(item[1].rate),
+    "coverage": lambda item: f"{item[1].measured}/{item[1].planned}",
+})  # fmt: skip
+GROUPS = Columns[TrialGroup]({
+    "trials": lambda group: str(group.count),
+    "profile": lambda group: group.profile,
+    "what": lambda group: short(group.what, 160) + (f" ({group.labelled} by a person)" if group.labelled else ""),
+    "on": lambda group: _tasks_of(group),
+})  # fmt: skip
+TOOLS = Columns[ToolUseRow]({
+    "profile": lambda use: use.profile,
+    "calls by kind": lambda use: ", ".join(f"{kind} {count}" for kind, count in list(use.calls.items())[:10]),
+    "trials": lambda use: str(use.trials),
+})  # fmt: skip
+WORKFLOWS = Columns[WorkflowUse]({
+    "profile": lambda use: use.profile,
+    "trials": lambda use: str(use.trials),
+    "given up": lambda use: str(use.given_up),
+    "retries": lambda use: str(use.retries),
+    "escalations": lambda use: str(use.escalations),
+    "that helped": lambda use: str(use.helped),
+})  # fmt: skip
+FLAKY = Columns[FlakyRow]({
+    "task": lambda flaky: flaky.trial.task,
+    "profile": lambda flaky: flaky.trial.cell.profile,
+    "passed": lambda flaky: f"{flaky.summary.passed} of {flaky.summary.measured}",
+    "interval": lambda flaky: rate_range(flaky.summary.interval),
+})  # fmt: skip
+DELIVERY = Columns[DeliveryRow]({
+    "profile": lambda item: item.profile,
+    "part": lambda item: item.part,
+    "in trials": lambda item: f"{item.reached} of {item.known}",
+    "unknown": lambda item: str(item.unknown),
+    "detail": lambda item: item.detail,
+})  # fmt: skip
+SUPERSEDED = Columns[SupersededRow]({
+    "profile": lambda item: item.profile, "trials": lambda item: str(item.count), "cost": lambda item: item.cost,
+})  # fmt: skip
+
+
+def _written[T](columns: Columns[T], items: Sequence[T]) -> str:
+    return table(*columns.of(items)) if items else ""
+
+
+def _groups(groups: Sequence[TrialGroup], before: str = "") -> str:
+    return before + _written(GROUPS, groups) if groups else ""
+
+
+def _tasks_of(group: TrialGroup) -> str:
+    """The tasks of its trials, as far as there is room."""
+    tasks = list(dict.fromkeys(ref.task for ref in group.trials))
+    return ", ".join(tasks[:4]) + (" and more" if len(tasks) > 4 or group.count > len(group.trials) else "")
 
 
 def _causes(report: Report) -> str:
@@ -131,21 +166,17 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
     ]
     ways = ("measured trials only", "all planned trials")
     names = ways if contrast.rule == "exclude" else ways[::-1]
-    rows = [
-        [
-            name,
-            amount(e.difference, metric),
-            interval_text(e.interval, metric),
-            interval_text(e.suite_interval, metric),
-            p_value(e.p),
-            f"{e.wins}, {e.losses}, {e.ties}",
-        ]
-        for name, e in zip(names, (contrast.estimate, contrast.other_way), strict=True)
-    ]
-    head = ["counting", "difference", "tasks like these", "these tasks", "p", "better, worse, equal"]
-    lines.append(table(head, rows))
+    columns = Columns[tuple[str, Estimate]]({
+        "counting": lambda way: way[0],
+        "difference": lambda way: amount(way[1].difference, metric),
+        "tasks like these": lambda way: interval_text(way[1].interval, metric),
+        "these tasks": lambda way: interval_text(way[1].suite_interval, metric),
+        "p": lambda way: p_value(way[1].p),
+        "better, worse, equal": lambda way: f"{way[1].wins}, {way[1].losses}, {way[1].ties}",
+    })  # fmt: skip
+    lines.append(_written(columns, list(zip(names, (contrast.estimate, contrast.other_way), strict=True))))
     notes = [f"Cannot be compared: {escaped(reason)}." for reason in contrast.refused]
-    notes += [escaped(looks_sentence(contrast))] if contrast.sequential else []
+    notes += [f"{escaped(capitalised(looks_sentence(contrast)))}."] if contrast.sequential else []
     if contrast.p_adjusted is not None:
         notes.append(f"p after Holm: {p_value(contrast.p_adjusted)}.")
     if contrast.smallest_detectable is not None:
@@ -155,7 +186,7 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
     if contrast.trials_needed is not None and contrast.effect is not None:
         wanted = amount(abs(contrast.effect), metric, sign=False)
         notes.append(f"To show one of {wanted}: about {plural(contrast.trials_needed, 'trial')}.")
-    notes += [f"{escaped(note[:1].upper() + note[1:])}." for note in contrast.notes]
+    notes += [f"{escaped(capitalised(note))}." for note in contrast.notes]
     notes += [f"Warning: {escaped(warning)}." for warning in contrast.warnings]
     return "\n".join([*lines, "", " ".join(notes)]) if notes else "\n".join(lines)
 
@@ -163,64 +194,12 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
 def _tasks(report: Report) -> str:
     many = max((len(cell) for task in report.tasks for cell in task.cells), default=0) > MARKED
     shown = outcomes.fractions if many else outcomes.marks
-    rows = [[task.label, *(shown([ref.state for ref in cell]) for cell in task.cells)] for task in report.tasks]
-    live = any(ref.state == outcomes.RUNNING for task in report.tasks for cell in task.cells for ref in cell)
+    rows = [[task.label, *(shown([ref.cell.state for ref in cell]) for cell in task.cells)] for task in report.tasks]
+    live = any(ref.cell.state == outcomes.RUNNING for task in report.tasks for cell in task.cells for ref in cell)
     marked = (*(outcomes.LOST if many else Outcome), *([outcomes.RUNNING] if live else []))
     legend = ", ".join(f"`{outcomes.mark(o)}` {outcomes.word(o)}" for o in marked)
     said = f"Passed/measured, then how many were not measured: {legend}." if many else f"Marks: {legend}."
     return f"{table(['task', *report.profile_names()], rows)}\n\n{said}"
-
-
-def _trend(report: Report) -> str:
-    rows = [
-        [line.batch, point.profile, percent(point.rate), f"{point.measured}/{point.planned}"]
-        for line in report.trend
-        for point in line.points
-    ]
-    return table(["batch", "profile", "pass rate", "coverage"], rows)
-
-
-def _groups(report: Report, groups: Sequence[TrialGroup]) -> str:
-    names = report.profile_names()
-    rows = []
-    for group in groups:
-        tasks = list(dict.fromkeys(report.tasks[ref.task].label for ref in group.trials))
-        shown = ", ".join(tasks[:4]) + (" and more" if len(tasks) > 4 or group.count > len(group.trials) else "")
-        people = f" ({group.labelled} by a person)" if group.labelled else ""
-        rows.append([str(group.count), names[group.profile], short(group.what, 160) + people, shown])
-    return table(["trials", "profile", "what", "on"], rows)
-
-
-def _tools(report: Report) -> str:
-    names = report.profile_names()
-    rows = [
-        [
-            names[use.profile],
-            ", ".join(f"{kind} {count}" for kind, count in list(use.calls.items())[:10]),
-            str(use.trials),
-        ]
-        for use in report.tools
-    ]
-    return table(["profile", "calls by kind", "trials"], rows)
-
-
-def _workflows(report: Report) -> str:
-    names = report.profile_names()
-    rows = [
-        [names[use.profile], *map(str, (use.trials, use.given_up, use.retries, use.escalations, use.helped))]
-        for use in report.workflows
-    ]
-    rendered = table(["profile", "trials", "given up", "retries", "escalations", "that helped"], rows)
-    return f"{rendered}\n\n{_groups(report, report.given_up)}" if report.given_up else rendered
-
-
-def _delivery(report: Report) -> str:
-    names = report.profile_names()
-    rows = [
-        [names[item.profile], item.part, f"{item.reached} of {item.known}", str(item.unknown), item.detail]
-        for item in report.delivery
-    ]
-    return table(["profile", "part", "in trials", "unknown", "detail"], rows)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

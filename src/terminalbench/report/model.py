@@ -4,38 +4,51 @@ An anchor names a place within the page: `t<i>` a task, `t<i>p<j>` a profile on 
 `p<j>-<outcome>` its trials that ended so, `k<n>` a contrast.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from terminalbench.analytics.causes import FailureCause
-from terminalbench.analytics.model import Comparison, Contrast, ProfileSummary
-from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.analytics.error_groups import FailureCause
+from terminalbench.analytics.labels import FAILURE_CLASS, is_label
+from terminalbench.analytics.model import Comparison, Contrast, ProfileSummary, TaskSummary
+from terminalbench.index.queries import CellState
+from terminalbench.records.trial import Finding, TaskRef, Trial
 
 
 @dataclass(frozen=True)
 class TrialRef:
-    """One trial as it is listed: how it ended and where its folder is. `href` is None for one that never started."""
+    """One planned trial as it is listed, with the findings about it by name.
 
-    task: int
-    profile: int
-    attempt: int
-    outcome: Outcome
-    state: str
-    """Its outcome, or that it runs."""
-    href: str | None = None
-    name: str | None = None
-    reason: str | None = None
-    error_class: str | None = None
-    failure: str | None = None
-    failure_by: str | None = None
-    """Who says so, when it is a person's word."""
-    cost_usd: float | None = None
-    tokens: int | None = None
-    sec: float | None = None
+    `task` is the label of its task, `at` the places of its task and its profile in the report. `href` leads to its
+    folder; None for one that never started.
+    """
+
+    cell: CellState
+    task: str
+    at: tuple[int, int]
+    href: str | None
+    findings: Mapping[str, Finding]
+
+    @property
+    def trial(self) -> Trial | None:
+        """Its record, once it has ended."""
+        return self.cell.row.trial if self.cell.row is not None else None
 
     @property
     def anchor(self) -> str:
         """The place of its task and profile in the list of trials."""
-        return f"t{self.task}p{self.profile}"
+        return f"t{self.at[0]}p{self.at[1]}"
+
+    @property
+    def failure(self) -> str | None:
+        """Why it did not pass, as a label; None when it was not analysed or passed."""
+        value = self.findings[FAILURE_CLASS].value if FAILURE_CLASS in self.findings else None
+        return value if isinstance(value, str) else None
+
+    @property
+    def failure_by(self) -> str | None:
+        """The person who says why it did not pass; None where a rule does."""
+        said = self.findings.get(FAILURE_CLASS)
+        return said.analyzer.partition(":")[2] if said is not None and is_label(said) else None
 
 
 @dataclass(frozen=True)
@@ -63,7 +76,7 @@ class TrialGroup:
     """Trials that share something: a reason, a class, a doubt; of `labelled` ones a person says so."""
 
     what: str
-    profile: int
+    profile: str
     trials: tuple[TrialRef, ...]
     count: int
     labelled: int = 0
@@ -85,7 +98,7 @@ class ShownCause:
 class DeliveryRow:
     """Whether one part of a treatment reached the agent: in how many trials of those that can tell."""
 
-    profile: int
+    profile: str
     part: str
     reached: int
     known: int
@@ -109,7 +122,7 @@ class SupersededRow:
 class ToolUseRow:
     """Tool calls of one profile by kind, over the trials whose trajectory could be read."""
 
-    profile: int
+    profile: str
     calls: dict[str, int]
     trials: int
 
@@ -127,7 +140,7 @@ class Effort:
 class WorkflowUse:
     """Guarded workflows of one profile: attempts that were retried, and escalations with those that helped."""
 
-    profile: int
+    profile: str
     trials: int
     given_up: int
     retries: int
@@ -139,12 +152,8 @@ class WorkflowUse:
 class FlakyRow:
     """A task that one profile passes and fails on different attempts."""
 
-    label: str
     trial: TrialRef
-    profile: str
-    passed: int
-    measured: int
-    interval: tuple[float, float] | None
+    summary: TaskSummary
 
 
 @dataclass(frozen=True)
@@ -167,7 +176,6 @@ class Report:
     created_at: str | None
     version: str
     comparison: Comparison
-    contrasts: tuple[Contrast, ...]
     profiles: tuple[ProfileLine, ...]
     tasks: tuple[TaskLine, ...]
     analysed: bool
@@ -187,11 +195,16 @@ class Report:
     delivery: tuple[DeliveryRow, ...] = ()
     superseded: tuple[SupersededRow, ...] = ()
     notes: tuple[str, ...] = ()
-    trend: tuple[BatchLine, ...] = field(default=())
+    trend: tuple[BatchLine, ...] = ()
     picked_of: int | None = None
     """How many trials were planned, when only some of them are looked at."""
     pooled: tuple[str, ...] = ()
     """The batches the comparison is over, when they are more than the one the rest is about."""
+
+    @property
+    def contrasts(self) -> list[Contrast]:
+        """The contrasts of its comparison."""
+        return self.comparison.contrasts
 
     @property
     def planned(self) -> int:

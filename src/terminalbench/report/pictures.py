@@ -1,16 +1,29 @@
-"""The charts of a report and of the dashboard's batches, from their numbers. Says what it leaves out."""
+"""The charts of a report and of the dashboard's batches, from their numbers; and as files, to be pasted into a paper.
 
+A file has its style inside, on white, and no variables of CSS, which most programs but browsers do not know: SVG, and
+PNG where a program for it is installed.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from terminalbench.analytics.model import Comparison, Interval, ProfileSummary
-from terminalbench.report.charts.bars import Bar, BarPart, bars, stacked_bars
-from terminalbench.report.charts.forest import ForestRow, forest
+from terminalbench.errors import UserError
+from terminalbench.files import write_text
+from terminalbench.report.charts import chart_css
+from terminalbench.report.charts.bars import Bar, BarPart, ForestRow, bars, forest, stacked_bars
 from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
-from terminalbench.report.charts.scatter import Dot, FrontPoint, binned, pareto, scatter
+from terminalbench.report.charts.scatter import Dot, FrontPoint, TrendPoint, TrendSeries, binned, pareto, scatter, trend
 from terminalbench.report.charts.svg import SERIES, varies
-from terminalbench.report.charts.trend import TrendPoint, TrendSeries, trend
 from terminalbench.report.model import Report, TaskLine
 from terminalbench.text.numbers import dollars, percent, plural, tokens
 
@@ -48,28 +61,24 @@ def folded_heat_picture(report: Report) -> Picture:
     return Picture(_heat(report, rest[:HEAT_FOLDED]), note)
 
 
-def _by_spread(report: Report) -> list[tuple[int, TaskLine]]:
+def _by_spread(report: Report) -> Sequence[TaskLine]:
     """The tasks in the order of the report; where they are very many, those that tell most first."""
-    found = list(enumerate(report.tasks))
-    return sorted(found, key=lambda item: (-_spread(item[1]), item[0])) if len(found) > HEAT_ROWS else found
+    return report.tasks if len(report.tasks) <= HEAT_ROWS else sorted(report.tasks, key=lambda task: -_spread(task))
 
 
-def _heat(report: Report, shown: list[tuple[int, TaskLine]]) -> str | None:
-    rows = [
-        HeatRow(
-            task.label,
-            tuple(
-                HeatCell(tuple(ref.outcome for ref in cell), f"#t{index}p{profile}" if cell else None)
-                for profile, cell in enumerate(task.cells)
-            ),
-        )
-        for index, task in shown
-    ]
+def _heat(report: Report, shown: Sequence[TaskLine]) -> str | None:
+    rows = [HeatRow(task.label, _heat_cells(task)) for task in shown]
     return heat_map(report.profile_names(), rows) if rows else None
 
 
+def _heat_cells(task: TaskLine) -> tuple[HeatCell, ...]:
+    return tuple(
+        HeatCell(tuple(ref.cell.outcome for ref in cell), f"#{cell[0].anchor}" if cell else None) for cell in task.cells
+    )
+
+
 def _spread(task: TaskLine) -> float:
-    rates = [rate for cell in task.cells if (rate := HeatCell(tuple(r.outcome for r in cell)).rate) is not None]
+    rates = [cell.rate for cell in _heat_cells(task) if cell.rate is not None]
     return max(rates) - min(rates) if rates else -1.0
 
 
@@ -157,7 +166,7 @@ def tools_picture(report: Report) -> Picture:
         calls = sum(use.calls.values())
         mean = calls / use.trials
         note = f"{plural(calls, 'call')}, {mean:.1f} a trial"
-        rows.append(Bar(report.profiles[use.profile].summary.profile, tuple(parts), note))
+        rows.append(Bar(use.profile, tuple(parts), note))
     if not varies(use.calls.get(kind, 0) / use.trials for use in report.tools for kind in kinds):
         each = report.tools[0].calls.get(kinds[0], 0) / report.tools[0].trials if kinds else 0
         return Picture(None, f"{each:.1f} calls a trial of {', '.join(kinds)}." if kinds else "")
@@ -172,10 +181,10 @@ def effort_picture(report: Report) -> Picture:
     names = report.profile_names()
     dots = [
         Dot(
-            effort.trial.profile,
+            effort.trial.at[1],
             float(effort.tokens),
             float(effort.backtracks),
-            text=f"{report.tasks[effort.trial.task].label}, {names[effort.trial.profile]}: "
+            text=f"{effort.trial.task}, {effort.trial.cell.profile}: "
             f"{tokens(effort.tokens)} tokens, {plural(effort.backtracks, 'backtrack')}",
             href=f"#{effort.trial.anchor}",
         )
@@ -195,14 +204,11 @@ def failures_picture(report: Report) -> Picture:
     if not report.failures:
         return Picture(None)
     names = report.profile_names()
-    classes: dict[str, dict[int, int]] = defaultdict(dict)
+    classes: dict[str, dict[str, int]] = defaultdict(dict)
     for group in report.failures:
         classes[group.what][group.profile] = group.count
     order = sorted(classes, key=lambda what: (-sum(classes[what].values()), what))
-    rows = [
-        Bar(what, tuple(BarPart(name, classes[what].get(index, 0)) for index, name in enumerate(names)))
-        for what in order[:CLASSES]
-    ]
+    rows = [Bar(what, tuple(BarPart(name, classes[what].get(name, 0)) for name in names)) for what in order[:CLASSES]]
     if not varies(part.value for row in rows for part in row.parts):
         return Picture(None)
     note = f"{len(order) - CLASSES} rarer classes are only in the table." if len(order) > CLASSES else ""
@@ -232,3 +238,152 @@ def trend_picture(report: Report) -> Picture:
     slugs = {line.batch.rpartition("/")[0] for line in report.trend}
     labels = [line.batch if len(slugs) > 1 else line.batch.rpartition("/")[2] for line in report.trend]
     return Picture(trend(labels, series))
+
+
+PICTURES = {
+    "heat": heat_picture,
+    "folded": folded_heat_picture,
+    "forest": forest_picture,
+    "pareto": pareto_picture,
+    "tools": tools_picture,
+    "effort": effort_picture,
+    "failures": failures_picture,
+    "trend": trend_picture,
+}
+
+FOLDER = "pictures"
+SCALE = 2
+"""A PNG has so many dots for each of the page's."""
+_LIMIT_SEC = 120
+_RULE = re.compile(r"(?P<where>\.chart[^{}]*)\{(?P<what>[^{}]*)\}")
+_VALUE = re.compile(r"--([\w-]+):\s*([^;{}]+);")
+_OPENING = re.compile(
+    r'^<svg class="[^"]*"(?P<role>.*?) viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)" width="(?P<size>[\d.]+)">'
+)
+
+
+def write_pictures(report: Report, folder: Path) -> list[Path]:
+    """Write every chart of a report that shows something into a folder; the files. Charts of earlier ones go.
+
+    Raises UserError where a program for PNG is installed and fails.
+    """
+    for name in PICTURES:
+        for ending in (".svg", ".png"):
+            (folder / f"{name}{ending}").unlink(missing_ok=True)
+    drawn = {name: picture.svg for name, make in PICTURES.items() if (picture := make(report)).svg}
+    found = []
+    for name, svg in drawn.items():
+        file = folder / f"{name}.svg"
+        write_text(file, standalone(svg or ""))
+        found.append(file)
+        if (painted := _painted(file)) is not None:
+            found.append(painted)
+    return found
+
+
+def standalone(svg: str) -> str:
+    """A chart as a file of its own: style, size and paper inside, and no links, which would lead nowhere."""
+    head = _OPENING.match(svg)
+    if head is None:
+        raise ValueError("not a chart of this package")
+    width, height, size = (float(head[name]) for name in ("width", "height", "size"))
+    place = f'viewBox="0 0 {head["width"]} {head["height"]}" width="{size:g}" height="{size * height / width:.0f}"'
+    body = re.sub(r'<a href="[^"]*">', "<g>", svg[head.end() :]).replace("</a>", "</g>")
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" {place}>'
+    paper = f'<rect width="{head["width"]}" height="{head["height"]}" fill="#fff"/>'
+    return f"{start}<style>{_style()}</style>{paper}{body}\n"
+
+
+def _style() -> str:
+    """The rules of charts in the colours of print, each with its values in place."""
+    css = re.sub(r"/\*.*?\*/", "", chart_css(), flags=re.DOTALL)
+    values = dict(_VALUE.findall(css[css.index("@media print") :]))
+    values |= {name: value for name, value in _VALUE.findall(css) if name not in values}
+    rules = []
+    for rule in _RULE.finditer(css):
+        where, what = rule["where"].strip(), rule["what"].strip()
+        if "--c:" in what or ":hover" in where:
+            continue
+        series = range(SERIES) if "var(--c)" in what else (None,)
+        for one in series:
+            kind = where if one is None else where.replace(".chart .", f".chart .s{one}.")
+            own = what if one is None else what.replace("var(--c)", values[f"s{one}"])
+            rules.append(f"{kind}{{{_resolved(own, values)}}}")
+    return "".join(rules)
+
+
+def _resolved(text: str, values: dict[str, str]) -> str:
+    while "var(--" in text:
+        text = re.sub(r"var\(--([\w-]+)\)", lambda found: values[found[1]], text)
+    return text
+
+
+type _Painter = Callable[[str, Path, Path, tuple[int, int]], Sequence[str]]
+
+
+def _chromium(program: str, file: Path, target: Path, size: tuple[int, int]) -> Sequence[str]:
+    own = ("--no-sandbox",) if hasattr(os, "geteuid") and os.geteuid() == 0 else ()
+    shot = (f"--screenshot={target}", f"--window-size={size[0]},{size[1]}", f"--force-device-scale-factor={SCALE}")
+    return (program, "--headless", "--disable-gpu", "--hide-scrollbars", *own, *shot, file.resolve().as_uri())
+
+
+PAINTERS: dict[str, _Painter] = {
+    "rsvg-convert": lambda program, file, target, _: (
+        program, "--zoom", str(SCALE), "--output", str(target), str(file),
+    ),
+    "inkscape": lambda program, file, target, _: (
+        program, f"--export-filename={target}", f"--export-dpi={96 * SCALE}", str(file),
+    ),
+    "chromium": _chromium,
+    "google-chrome": _chromium,
+}  # fmt: skip
+"""Programs that make a PNG of an SVG; the first that is installed does."""
+
+
+def painter() -> str | None:
+    """The program that makes PNGs here; None where there is none."""
+    return next((name for name in PAINTERS if shutil.which(name)), None)
+
+
+def _painted(file: Path) -> Path | None:
+    """A file as PNG beside it; None where no program makes one."""
+    name = painter()
+    if name is None:
+        return None
+    target = file.with_suffix(".png").resolve()
+    size = re.search(r' width="([\d.]+)" height="(\d+)"', file.read_text(encoding="utf-8"))
+    window = (round(float(size[1])), int(size[2])) if size is not None else (800, 600)
+    failure = _run(PAINTERS[name](shutil.which(name) or name, file, target, window))
+    if failure is not None or not target.is_file():
+        raise UserError(f"{name} could not make a PNG: {failure or 'it wrote none'}", where=str(file), hint=_HINT)
+    return target
+
+
+def _run(command: Sequence[str]) -> str | None:
+    """Run a program, and end all that it has started; what went wrong, if anything did.
+
+    Its home is a folder that goes: a browser writes settings and caches.
+    """
+    pipe, none = subprocess.PIPE, subprocess.DEVNULL
+    with tempfile.TemporaryDirectory(prefix="tbench-", ignore_cleanup_errors=True) as home:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")} | {"HOME": home}
+        try:
+            process = subprocess.Popen(command, stdin=none, stdout=none, stderr=pipe, env=env, start_new_session=True)
+        except OSError as error:
+            return str(error)
+        return _ended(process)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> str | None:
+    try:
+        said = process.communicate(timeout=_LIMIT_SEC)[1].decode(errors="replace").strip().splitlines()[-1:]
+    except subprocess.TimeoutExpired:
+        return f"it did not end in {_LIMIT_SEC} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return None if process.returncode == 0 else f"exit code {process.returncode}{': ' + said[0] if said else ''}"
+
+
+_HINT = "the SVG files are there; any drawing program opens them"

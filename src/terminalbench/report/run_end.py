@@ -76,10 +76,9 @@ def _spared_lines(view: BatchView, ways: ResumeWords) -> list[str]:
     spared = [cell for cell in view.cells if cell.spared]
     if not spared:
         return []
-    saved = ""
     costs = {profile: _mean_cost(view, profile) for profile in {cell.profile for cell in spared}}
-    if all(one is not None for one in costs.values()):
-        saved = f", about {dollars(sum(costs[cell.profile] or 0.0 for cell in spared))}"
+    known = all(one is not None for one in costs.values())
+    saved = f", about {dollars(sum(costs[cell.profile] or 0.0 for cell in spared))}" if known else ""
     share = f"{len(spared)} of {plural(len(view.cells), 'trial')} ({percent(len(spared) / len(view.cells))})"
     why = dict.fromkeys(cell.reason for cell in spared if cell.reason)
     return [f"ended early, which saved {share}{saved}; to run the rest anyway: {ways.resume}", *map(printable, why)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from shlex import quote
 
-from terminalbench.analytics.causes import FailureCause
+from terminalbench.analytics.error_groups import FailureCause
 from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.report.model import DeliveryRow, ProfileLine, Report
 from terminalbench.text.numbers import amount, between, dollars, p_value, percent, percents, plural
@@ -82,35 +82,32 @@ def coverage_sentence(report: Report) -> str:
 
 
 def looks_sentence(contrast: Contrast) -> str:
-    """Return what a declared plan of looks says now."""
+    """Return what a plan of looks, or trials that became more without one, says now; empty where there is neither."""
     looks = contrast.sequential
     if looks is None:
         return ""
-    decided = "decided" if looks.decided else "not decided"
+    decides = f"p of at most {p_value(looks.level)} decides: {'decided' if looks.decided else 'not decided'}"
     if looks.never:
-        decided = f"{plural(contrast.estimate.units, contrast.unit)} can never show a difference"
+        decides = f"{plural(contrast.estimate.units, contrast.unit)} can never show a difference"
     if looks.method == "growth":
-        times = plural(max((looks.looks or 1) - 1, 1), "time")
-        level = "" if looks.never else f"p of at most {p_value(looks.level)} decides now: "
-        return f"Grown {times} without declared looks: {level}{decided}."
+        grown = f"trials were added {plural(max((looks.looks or 1) - 1, 1), 'time')} without declared looks"
+        return f"{grown}: {decides}; declaring analysis.looks = {looks.looks} beforehand would cost almost nothing"
     if looks.method == "sign-flips":
         at = f" at look {looks.decided_at}" if looks.decided else ""
-        at += f", {percent(looks.chance)} likely to be by the end" if looks.chance is not None else ""
-        ended = f" The run ended early: {plural(looks.spared, 'trial')} were not needed." if looks.spared else ""
-        return f"Looked at any time, {looks.look} of {looks.looks} parts have ended: {decided}{at}.{ended}"
+        at += f", {percent(looks.chance)} likely to be decided at the end" if looks.chance is not None else ""
+        ended = f"; the run ended early, without {plural(looks.spared, 'trial')}" if looks.spared else ""
+        return f"look {looks.look} of {looks.looks} (at any time, by whole tasks): {decides}{at}{ended}"
     if not looks.look:
-        return f"Before the first of {looks.looks} declared looks: {decided}."
-    level = "" if looks.never else f"p of at most {p_value(looks.level)} decides: "
-    return f"Look {looks.look} of {looks.looks}: {level}{decided}."
+        return f"before the first of {looks.looks} declared looks: {decides if looks.never else 'not decided'}"
+    return f"look {looks.look} of {looks.looks} (O'Brien-Fleming): {decides}"
 
 
 def repeat_sentence(comparison: Comparison) -> str:
     """Return how to get back the trials that were not measured, in one line; empty when there is none to run again."""
     if not comparison.repeat:
         return ""
-    trials = sum(one.trials for one in comparison.repeat)
     commands = "; ".join(f"{one.before}: {one.command}" if one.before else one.command for one in comparison.repeat)
-    return f"run the {'missing trial' if trials == 1 else f'{trials:,} missing trials'} again: {commands}"
+    return f"run {plural(sum(one.trials for one in comparison.repeat), 'missing trial')} again: {commands}"
 
 
 def missing_sentence(contrast: Contrast) -> str:
@@ -121,25 +118,14 @@ def missing_sentence(contrast: Contrast) -> str:
     lost = _trials_of(contrast, missing.new, missing.old)
     again = _trials_of(contrast, missing.redrawn_new, missing.redrawn_old)
     early = contrast.sequential is not None and contrast.sequential.method != "growth"
-    one = missing.new + missing.old + missing.redrawn_new + missing.redrawn_old == 1
-    broke = (
-        "run again after it broke, so its first result is"
-        if one
-        else "run again after they broke, so their first result is"
-    )
-    text = "; ".join(
-        part
-        for part in (
-            f"missing{' of those that have started' if early else ''}: {lost}" if lost else "",
-            f"{broke} unknown: {again}" if again else "",
-        )
-        if part
-    )
+    parts = [f"missing{' of those that have started' if early else ''}: {lost}"] if lost else []
+    parts += [f"run again after they broke, so their first result is unknown: {again}"] if again else []
     low, high = missing.lowest.difference, missing.highest.difference
     if low is not None and high is not None:
-        text += f"; with {'it' if one else 'them'} the difference would be {between(low, high, 'pass')}"
-    stands = missing.verdict != "inconclusive" and contrast.verdict == missing.verdict
-    return f'{text}; "{missing.verdict}" holds whatever {"it was" if one else "they were"}' if stands else text
+        parts.append(f"if measured, the difference would be {between(low, high, 'pass')}")
+    if missing.verdict != "inconclusive" and contrast.verdict == missing.verdict:
+        parts.append(f'"{missing.verdict}" holds whatever they were')
+    return "; ".join(parts)
 
 
 def _trials_of(contrast: Contrast, new: int, old: int) -> str:
@@ -173,15 +159,11 @@ def next_steps(
     elif not comparison.contrasts and len(comparison.profiles) == 1 and place:
         found.append("Add a second profile to compare with: tbench init --slug NAME")
     if causes:
-        most = max(_own_first(comparison, causes), key=lambda one: one.count)
+        compared = {name for one in comparison.contrasts for name in (one.new, one.old)}
+        own = [one for one in causes if one.profile in compared] or causes  # controls that must fail teach nothing
+        most = max(own, key=lambda one: one.count)
         found.append(f"{most.profile} most often failed because {most.words}: {most.advice}")
     return found
-
-
-def _own_first(comparison: Comparison, causes: Sequence[FailureCause]) -> Sequence[FailureCause]:
-    """The causes of the profiles that are compared, where they failed at all: controls that must fail teach nothing."""
-    compared = {name for one in comparison.contrasts for name in (one.new, one.old)}
-    return [one for one in causes if one.profile in compared] or causes
 
 
 def _adopted(comparison: Comparison, contrast: Contrast) -> str:
@@ -204,7 +186,8 @@ def _more_trials(comparison: Comparison, contrast: Contrast, place: str | None) 
         return (
             f"{names}: more tasks may decide it; analysis.effect, the smallest gap that matters, tells how many trials"
         )
-    now, wanted = _attempts_now(contrast), amount(abs(contrast.effect), contrast.metric, sign=False)
+    now = max(1, round(found.trials / 2 / max(found.tasks or found.units, 1)))
+    wanted = amount(abs(contrast.effect), contrast.metric, sign=False)
     attempts = max(now + 1, ceil(now * contrast.trials_needed / max(found.trials, 1)))
     gap = f"{names}: a gap of {wanted} takes about {plural(attempts, 'attempt')}"
     trials = [one.planned for one in comparison.profiles]
@@ -217,21 +200,16 @@ def _more_trials(comparison: Comparison, contrast: Contrast, place: str | None) 
     return gap + (f": tbench resume {typed(place)} --attempts {attempts}" if place else "")
 
 
-def _attempts_now(contrast: Contrast) -> int:
-    tasks = max(contrast.estimate.tasks or contrast.estimate.units, 1)
-    return max(1, round(contrast.estimate.trials / 2 / tasks))
-
-
 _BY_CHANCE = ("called", "fired", "shown")
 """What need not happen in every trial: nothing is wrong unless it happened in none."""
 
 
-def delivery_sentence(item: DeliveryRow, profile: str) -> str | None:
+def delivery_sentence(item: DeliveryRow) -> str | None:
     """Return what is wrong with one part of a treatment, or None."""
     if item.reached < item.known and not item.part.endswith(_BY_CHANCE):
-        return f"{profile}: {item.part} in {item.reached:,} of {plural(item.known, 'trial')}"
+        return f"{item.profile}: {item.part} in {item.reached:,} of {plural(item.known, 'trial')}"
     if item.part.endswith(_BY_CHANCE) and item.known and not item.reached:
-        return f"{profile}: {item.part} in none of {plural(item.known, 'trial')}"
+        return f"{item.profile}: {item.part} in none of {plural(item.known, 'trial')}"
     return None
 
 
@@ -250,8 +228,7 @@ def _limits(report: Report) -> list[Headline]:
                 f"{plural(doubtful, 'result')} {verb} doubtful: see below why, and what to do.", "warning", "suspects"
             )
         )
-    names = report.profile_names()
-    missed = [said for item in report.delivery if (said := delivery_sentence(item, names[item.profile]))]
+    missed = [said for item in report.delivery if (said := delivery_sentence(item))]
     if len(missed) > FEW:
         missed = [f"{'; '.join(missed[:FEW])}; and {len(missed) - FEW} more"]
     found += [

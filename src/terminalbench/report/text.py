@@ -1,9 +1,10 @@
-"""A batch as plain text: one table of profiles, the task by profile matrix, and what a plan forecasts. Pure."""
+"""A batch as plain text: the table of profiles, the matrix of tasks, its trials, what a plan forecasts. Pure."""
 
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 
+from terminalbench.analytics.model import ProfileSummary
 from terminalbench.analytics.plan_forecast import Forecast
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, causes, profile_totals, spend
@@ -12,15 +13,16 @@ from terminalbench.text import outcomes
 from terminalbench.text.doubts import DOUBTFUL_COUNT, doubt
 from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.names import ORACLE, named
-from terminalbench.text.numbers import NOTHING, cost, dollars, duration, percent, plural, points
-from terminalbench.text.table import columns
+from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, count, dollars, duration, percent, plural, points
+from terminalbench.text.outcomes import word
+from terminalbench.text.table import Columns, columns
 
 COUNTED = "passed/measured, then how many were not measured (attempts as marks do not fit):"
 FOOTNOTE = "pass rate, of planned: means over tasks; wall time: mean of a trial"
 WIDTH = 80
+"""The matrix keeps within so many columns, whatever the terminal."""
 _NAME = 40
 """How short the name of a task may get, so that all profiles of a matrix stand side by side."""
-"""The matrix keeps within so many columns, whatever the terminal."""
 SHOWN_REASONS = 8
 
 
@@ -40,17 +42,21 @@ def profile_cost(line: ProfileTotals) -> str:
     return cost(line.cost_usd, line.cost_unknown, no_model=line.no_model)
 
 
+def per_success(profile: ProfileSummary) -> str:
+    """Return what a success cost; without one, or a model, there is no such thing."""
+    return dollars(profile.cost_per_success) if profile.passed and not profile.no_model else NOTHING
+
+
 def summary(view: BatchView) -> str:
     """The table, the matrix, what was not measured and why, what failed with an error, and what is doubtful."""
     parts = [profile_table(view), matrix(view)]
-    reasons = cause_lines(view)
-    if reasons:
-        parts.append("\n".join(["Not measured", *reasons]))
-    if crashes := _causes(filter(_crashed, view.cells)):
-        parts.append("\n".join(["Failed with an error", *crashes]))
     doubts = suspects(view)
-    if doubts:
-        parts.append("\n".join(["Doubtful results", *doubts, f"  {DOUBTFUL_COUNT}"]))
+    for title, lines in (
+        ("Not measured", cause_lines(view)),
+        ("Failed with an error", _causes(filter(_crashed, view.cells))),
+        ("Doubtful results", [*doubts, f"  {DOUBTFUL_COUNT}"] if doubts else []),
+    ):
+        parts += ["\n".join([title, *lines])] if lines else []
     repeats = view.repeats()
     if repeats:
         told = plural(len(repeats), "trial was", "trials were")
@@ -62,27 +68,26 @@ def summary(view: BatchView) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+_PROFILES = Columns[ProfileTotals]({
+    "profile": lambda line: named(line.profile, oracle=line.oracle),
+    "passed": lambda line: str(line.passed),
+    "failed": lambda line: str(line.failed),
+    "coverage": lambda line: f"{line.measured}/{line.planned}",
+    "pass rate": lambda line: percent(line.rate),
+    "of planned": lambda line: percent(line.rate_all),
+    "cost": profile_cost,
+    "wall time": lambda line: NOTHING if line.mean_wall_sec is None else duration(line.mean_wall_sec),
+})  # fmt: skip
+
+
 def profile_table(view: BatchView) -> str:
     """One row a profile: passed, failed, coverage, both rates, cost, time; below it what they are."""
-    head = ["profile", "passed", "failed", "coverage", "pass rate", "of planned", "cost", "wall time"]
     lines = profile_totals(view)
-    rows = [
-        [
-            named(line.profile, oracle=line.oracle),
-            str(line.passed),
-            str(line.failed),
-            f"{line.measured}/{line.planned}",
-            percent(line.rate),
-            percent(line.rate_all),
-            profile_cost(line),
-            NOTHING if line.mean_wall_sec is None else duration(line.mean_wall_sec),
-        ]
-        for line in lines
-    ]
+    table = _PROFILES.of(lines)
     simulated = [line.profile for line in lines if line.simulated and not line.no_model]
     notes = [FOOTNOTE, *([f"simulated cost: {', '.join(map(printable, simulated))}"] if simulated else [])]
     notes += [f"{printable(line.profile)} {ORACLE}" for line in lines if line.oracle]
-    return "\n".join(["\n\n".join(_blocks([head, *rows], left=(0, 6))), *notes])
+    return "\n".join(["\n\n".join(_blocks([table.head, *table.rows], left=(0, 6))), *notes])
 
 
 def matrix(view: BatchView) -> str:
@@ -161,8 +166,8 @@ def _by_profile(counts: dict[str, int]) -> str:
 def _counted(found: Sequence[tuple[str, int]], width: int = WIDTH) -> list[str]:
     """The first of what was counted, in lines of at most `width`, and how many more there are."""
     lines: list[str] = []
-    for told, count in found[:SHOWN_REASONS]:
-        first = f"  {count:>4}  "
+    for told, number in found[:SHOWN_REASONS]:
+        first = f"  {number:>4}  "
         lines += textwrap.wrap(
             printable(told), width, initial_indent=first, subsequent_indent=" " * 10, break_on_hyphens=False
         )
@@ -213,3 +218,60 @@ def _forecast_cost(found: Forecast) -> str:
         return f"about {dollars(found.cost_usd)}{simulated}"
     known = sum(p.cost_usd for p in found.profiles if p.cost_usd is not None)
     return f"cost unknown ({dollars(known)}{simulated} without those)" if known else "cost unknown"
+
+
+WAITING = "waiting"
+
+
+def state(cell: CellState, *, live: bool) -> str:
+    """Return how a planned trial stands: its outcome, or that it runs, or in a live batch that it waits for its
+    turn."""
+    waits = live and cell.state == Outcome.NOT_RUN and cell.reason is None
+    return WAITING if waits else cell.state
+
+
+def trials_text(view: BatchView, width: int) -> str:
+    """One line a planned trial, in the order of the plan; below it each cause of what was not measured, once."""
+    free = view.plan.without_model()
+    mixed = len({cell.task.dataset for cell in view.cells}) > 1
+    rows = [
+        [
+            printable(cell.profile),
+            _trial_name(cell, mixed),
+            *_trial_values(cell, state(cell, live=view.live), cell.profile in free),
+        ]
+        for cell in view.cells
+    ]
+    head = ["profile", "trial", "outcome", "steps", "cost", "time"]
+    taken = sum(2 + max(map(len, column)) for column in zip(head[2:], *(row[2:] for row in rows), strict=True))
+    profiles = shortened((row[0] for row in rows), max(10, (width - taken - 2) // 3))
+    room = width - taken - 2 - max(map(len, [head[0], *profiles.values()]))
+    places = shortened((row[1] for row in rows), room)
+    lines = [columns([head, *([profiles[row[0]], places[row[1]], *row[2:]] for row in rows)], left=(0, 1, 2))]
+    causes = cause_lines(view, width) if not view.live else []
+    lines += ["", "Not measured", *causes] if causes else []
+    if view.superseded:
+        lines += ["", f"{plural(len(view.superseded), 'superseded try', 'superseded tries')}: --json lists them"]
+    return "\n".join(lines) + "\n"
+
+
+def _trial_name(cell: CellState, mixed: bool) -> str:
+    """Return what `tbench show BATCH PROFILE` takes for it; of several datasets, with its own."""
+    return printable(
+        f"{cell.task.dataset}/{cell.task.id}#{cell.attempt}" if mixed else f"{cell.task.id}#{cell.attempt}"
+    )
+
+
+def _trial_values(cell: CellState, stands: str, free: bool) -> list[str]:
+    row = cell.row
+    if row is None or stands == WAITING:
+        return [word(stands), NOTHING, NOTHING, NOTHING]
+    steps = row.trial.agent_steps if row.trial is not None else None
+    seconds = row.trial.wall_sec if row.trial is not None else None
+    spent = cost(row.usage.cost_usd, no_model=free)
+    return [
+        word(stands),
+        NOTHING if steps is None else count(steps),
+        spent if spent != UNKNOWN or row.trial is not None else NOTHING,
+        NOTHING if seconds is None else duration(seconds),
+    ]

@@ -20,8 +20,14 @@ from terminalbench.analytics.findings.deciding import DecidingActions
 from terminalbench.analytics.findings.failed_checks import agent_outputs, last_lines
 from terminalbench.analytics.findings.failure import classify
 from terminalbench.analytics.findings.trial_files import Story, TrialFiles
-from terminalbench.analytics.live_steps import LIVE_FILES, PRINTED, log_trajectory, running_trajectory
-from terminalbench.analytics.long_trajectory import KeptSteps, read_long
+from terminalbench.analytics.long_trajectory import (
+    LIVE_FILES,
+    PRINTED,
+    KeptSteps,
+    log_trajectory,
+    read_long,
+    running_trajectory,
+)
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.files import is_plain, read_plain
 from terminalbench.harbor.read import RESULT
@@ -99,17 +105,16 @@ class _TrajectoryFile:
     steps: int | None = None
     story: Story | None = None
 
-
-def _told(read: _TrajectoryFile) -> bool:
-    """Return whether a trajectory tells what its agent called."""
-    return read.trajectory is not None and not read.trajectory.untold
+    @property
+    def told(self) -> bool:
+        """Return whether it tells what its agent called."""
+        return self.trajectory is not None and not self.trajectory.untold
 
 
 def _read(file: Path, row: TrialRow, shown: ShownSteps) -> _TrajectoryFile:
     """A trajectory of a trial, concealed; a long one in pieces, where only some steps are shown."""
     if not shown.full and file.name not in PRINTED:
-        first, last = shown.only or (0, -1)
-        kept, deciding = KeptSteps(_FIRST + 1, _FIRST + _LAST + 5, first, last), _deciding(row)
+        kept, deciding = KeptSteps(_FIRST + 1, _FIRST + _LAST + 5, *(shown.only or (0, -1))), _deciding(row)
         trajectory = read_long(file, kept, shown.secrets.conceal_bytes, deciding.see if deciding is not None else None)
         if trajectory is not None:
             story = deciding.story(trajectory) if deciding is not None else None
@@ -163,7 +168,7 @@ def trial_text(folder: Path, batch: str, row: TrialRow, shown: ShownSteps | None
     lines = [printable(line) for line in lines]
     lines += _instruction_lines(folder, found, shown)
     lines += _steps_lines(folder, found, shown)
-    if row.trial is not None and row.trial.outcome is not Outcome.PASSED and not any(_told(read) for read in found):
+    if row.trial is not None and row.trial.outcome is not Outcome.PASSED and not any(read.told for read in found):
         lines += [line for file in agent_outputs(folder) for line in _last_words(file, f"{file.name} says", shown)]
     lines += _last_words(folder / "verifier" / "test-stdout.txt", "verifier said", shown)
     lines += _last_words(folder / "exception.txt", "exception.txt says", shown)
@@ -263,17 +268,11 @@ def _ending(trial: Trial, why: str | None, safety: SafetyNote | None) -> list[st
         lines.append("  simulated yes: not a measurement of a real agent")
     agent = " ".join(part for part in (trial.agent, trial.agent_version, trial.model) if part)
     lines.append(f"  agent     {agent}")
-    total = trial.wall_sec
-    phases = trial.phases
-    parts = {
-        "environment": phases.environment_sec,
-        "set-up": phases.agent_setup_sec,
-        "agent": phases.agent_sec,
-        "verifier": phases.verifier_sec,
-    }
-    shown = ", ".join(f"{name} {duration(value)}" for name, value in parts.items() if value is not None)
+    names = {"environment": "environment", "agent_setup": "set-up", "agent": "agent", "verifier": "verifier"}
+    spent = {name: getattr(trial.phases, f"{phase}_sec") for phase, name in names.items()}
+    parts = ", ".join(f"{name} {duration(sec)}" for name, sec in spent.items() if sec is not None)
     jumped = ": the clock jumped while it ran" if CLOCK_JUMPED in trial.suspect else ""
-    lines.append(f"  time      {duration(total)}{jumped}{f' ({shown})' if shown else ''}")
+    lines.append(f"  time      {duration(trial.wall_sec)}{jumped}{f' ({parts})' if parts else ''}")
     return lines
 
 
@@ -343,17 +342,13 @@ def had(delivery: Delivery) -> list[str]:
     told = {"model": delivery.model, "CLI": delivery.cli_version, "permission mode": delivery.permission_mode}
     known = ", ".join(f"{what} {value}" for what, value in told.items() if value is not None)
     lines = [f"{known or 'nothing from its configuration'} (from its {delivery.told_by})"]
-    for what, names in (
-        ("built-in tool", delivery.tools),
-        *((f"tool of {server}", found) for server, found in (delivery.mcp_tools or {}).items()),
-        ("slash command", delivery.slash_commands),
-        ("skill", delivery.skills),
-        ("agent", delivery.agents),
-    ):
+    listed = {"built-in tool": delivery.tools}
+    listed |= {f"tool of {server}": found for server, found in (delivery.mcp_tools or {}).items()}
+    listed |= {"slash command": delivery.slash_commands, "skill": delivery.skills, "agent": delivery.agents}
+    for what, names in listed.items():
         if names:
-            one, _, rest = what.partition(" of ")
-            shown = plural(len(names), one) + (f" of {rest}" if rest else "")
-            lines.append(f"{shown}: {', '.join(names)}")
+            one, of, rest = what.partition(" of ")
+            lines.append(f"{plural(len(names), one)}{of}{rest}: {', '.join(names)}")
     states = [f"{name} {state}" for name, state in (delivery.mcp_state or {}).items() if state != "connected"]
     lines += [f"MCP servers not connected at the start: {', '.join(states)}"] if states else []
     undeclared = delivery.mcp_undeclared
@@ -419,13 +414,14 @@ def _trajectory(trajectory: Trajectory, name: str, shown: ShownSteps, number: in
             lines.append(f"            none from {first} to {last}: they are {steps[0].id} to {steps[-1].id}")
         return [*lines, *(line for step in picked for line in _step(step, shown))]
     if shown.full or number <= _FIRST + _LAST + 5:
-        return [*lines, *(line for step in steps for line in _step(step, shown))]
-    gap = steps[_FIRST : len(steps) - _LAST]
-    lines += [line for step in steps[:_FIRST] for line in _step(step, shown)]
-    lines.append(
-        f"    ... {number - _FIRST - _LAST} steps left out: --steps {gap[0].id}-{gap[-1].id} or --full shows them"
-    )
-    return [*lines, *(line for step in steps[-_LAST:] for line in _step(step, shown))]
+        first, gap, last = steps, [], []
+    else:
+        first, gap, last = steps[:_FIRST], steps[_FIRST : len(steps) - _LAST], steps[-_LAST:]
+    lines += [line for step in first for line in _step(step, shown)]
+    if gap:
+        which = f"--steps {gap[0].id}-{gap[-1].id} or --full shows them"
+        lines.append(f"    ... {number - _FIRST - _LAST} steps left out: {which}")
+    return [*lines, *(line for step in last for line in _step(step, shown))]
 
 
 def _step(step: TrajectoryStep, shown: ShownSteps) -> Iterator[str]:
@@ -458,15 +454,10 @@ def _call(call: TrajectoryCall, shown: ShownSteps) -> str:
 
 
 def _result(result: CallResult, shown: ShownSteps) -> list[str]:
-    notes = []
-    if result.exit_code is not None:
-        notes.append(f"exit {result.exit_code}")
-    elif result.failed:
-        notes.append("failed")
-    notes += [f"[{kind}]" for kind in result.media]
-    lines = _cut(result.text, shown, "        ")
-    head = f"        {' '.join(notes)}" if notes else None
-    return ([head] if head else []) + (lines or ([] if head else ["        (no output)"]))
+    ended = f"exit {result.exit_code}" if result.exit_code is not None else "failed" if result.failed else ""
+    notes = " ".join(filter(None, [ended, *(f"[{kind}]" for kind in result.media)]))
+    head = [f"        {notes}"] if notes else []
+    return [*head, *_cut(result.text, shown, "        ")] or ["        (no output)"]
 
 
 def task_instruction(folder: Path, secrets: Secrets) -> str | None:

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from terminalbench.analytics.causes import failure_causes
 from terminalbench.analytics.compare import compare_views
-from terminalbench.analytics.error_groups import UNFINISHED, FailedTrial, failed_trial
+from terminalbench.analytics.error_groups import UNFINISHED, FailedTrial, failed_trial, failure_causes
 from terminalbench.analytics.findings.analyzers import load_analyzers
 from terminalbench.analytics.labels import is_label, read_labels
 from terminalbench.analytics.model import Comparison
@@ -28,7 +27,7 @@ from terminalbench.report.build import ReportInput, build_report
 from terminalbench.report.evidence import needed
 from terminalbench.report.html import render_html
 from terminalbench.report.markdown import render_markdown
-from terminalbench.report.picture_files import FOLDER, write_pictures
+from terminalbench.report.pictures import FOLDER, write_pictures
 
 HTML = "report.html"
 MARKDOWN = "comparison_report.md"

@@ -168,7 +168,7 @@ def read_arms(paths: Sequence[Path]) -> ResultRows:
 
 def _foreign(path: Path) -> ResultRows:
     """The rows of another tool's results: each of its profiles is an arm."""
-    from terminalbench.formats.reader import read_results as read_foreign
+    from terminalbench.formats.source import read_results as read_foreign
     from terminalbench.harbor.read.foreign_row import trial_of
 
     results = read_foreign(path)

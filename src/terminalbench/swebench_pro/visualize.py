@@ -22,9 +22,8 @@ from terminalbench.records.counts import Spend
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.records.values import copied
 from terminalbench.report.charts import chart_css
-from terminalbench.report.charts.bars import Bar, BarPart, stacked_bars
+from terminalbench.report.charts.bars import Bar, BarPart, RateRow, SpreadRow, rates, spread, stacked_bars
 from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
-from terminalbench.report.charts.intervals import RateRow, SpreadRow, rates, spread
 from terminalbench.report.charts.scatter import pareto
 from terminalbench.report.charts.svg import esc
 from terminalbench.report.pictures import COST_AXIS, HEAT_ROWS, forest_chart, front_points

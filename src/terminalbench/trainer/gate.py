@@ -15,11 +15,9 @@ import msgspec
 from terminalbench.analytics.compare import compare
 from terminalbench.analytics.contrast import LookPlan, estimate, looks_now
 from terminalbench.analytics.model import Estimate, Interval, Row
-from terminalbench.analytics.sample import sample
 from terminalbench.analytics.settings import ComparisonSettings
-from terminalbench.analytics.stats import holm, nominal_level
-from terminalbench.analytics.strata import Stratum, stratified
-from terminalbench.analytics.summary import by_profile
+from terminalbench.analytics.stats import Stratum, holm, nominal_level, stratified
+from terminalbench.analytics.summary import by_profile, sample
 from terminalbench.records.trial import Outcome, TaskRef
 from terminalbench.text.numbers import between, p_equation, p_value, percent, plural, points, times
 

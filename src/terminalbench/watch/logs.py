@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from terminalbench.analytics.findings.failed_checks import failed_check
-from terminalbench.analytics.live_steps import LIVE_FILES, SpentSoFar, running_trajectory, spent_so_far
+from terminalbench.analytics.long_trajectory import LIVE_FILES, SpentSoFar, running_trajectory, spent_so_far
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import open_plain
 from terminalbench.live.model import TrialKey

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from terminalbench.analytics.live_steps import SpentSoFar
+from terminalbench.analytics.long_trajectory import SpentSoFar
 from terminalbench.index.totals import wilson
 from terminalbench.live.feed import Feed
 from terminalbench.live.model import LiveProfile, LiveTrial, TrialKey

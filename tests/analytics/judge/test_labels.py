@@ -9,9 +9,8 @@ import pytest
 
 from support.judging import ALL, recorded, write_trial
 from support.results import make_plan, make_trial
-from terminalbench.analytics.findings.measures import RECORDED
+from terminalbench.analytics.findings.analyzers import RECORDED
 from terminalbench.analytics.findings.trial import TrialAnalyzer
-from terminalbench.analytics.judge.agreement import agreements, cohens_kappa
 from terminalbench.analytics.judge.output import findings_of
 from terminalbench.analytics.judge.request import JudgeRequest
 from terminalbench.analytics.judge.run import judge_batch
@@ -19,6 +18,8 @@ from terminalbench.analytics.labels import (
     Label,
     Labels,
     add_label,
+    agreements,
+    cohens_kappa,
     corrected,
     effective,
     make_label,

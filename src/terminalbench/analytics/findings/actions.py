@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryCall, TrajectoryStep, says_failed
+from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryCall, TrajectoryStep, says_failed, written
 from terminalbench.analytics.findings.shell import (
     PLACES,
     TABLES,
@@ -60,10 +60,10 @@ class Taxonomy:
             return _shell(command)
         kind = self.tools.get(call.name.lower(), "other")
         if kind == "patch":
-            return patch_effects(_text(self._first(call, ("input", "patch", *self.commands))))
-        path = _text(self._first(call, self.paths))
+            return patch_effects(written(self._first(call, ("input", "patch", *self.commands))))
+        path = written(self._first(call, self.paths))
         if kind == "editor":
-            kind = self.editor.get(_text(call.arguments.get("command")), "edit")
+            kind = self.editor.get(written(call.arguments.get("command")), "edit")
         paths = (path,) if path else ()
         place = PLACES.get(kind)
         return Effects((kind,), **{place: paths}) if place else Effects((kind,))
@@ -77,12 +77,12 @@ class Taxonomy:
     def target(self, call: TrajectoryCall) -> str:
         """Return what a call is about: its path, else its pattern or question."""
         names = (*self.paths, "pattern", "query", "url", "description", "prompt")
-        return _text(self._first(call, names))
+        return written(self._first(call, names))
 
     def says(self, call: TrajectoryCall, names: frozenset[str]) -> bool:
         """Return whether a call may run tests or may name one of the files: true for all that do, without taking it
         apart."""
-        text = " ".join(map(_text, call.arguments.values()))
+        text = " ".join(map(written, call.arguments.values()))
         if _MARKS.search(text):
             text = _MARKS.sub("", text)
         kind = self.tools.get(call.name.lower())
@@ -265,7 +265,7 @@ def _command_line(value: Any) -> str:
         if len(value) >= 3 and value[0].rsplit("/", 1)[-1] in ("bash", "sh", "zsh") and value[1].endswith("c"):
             return value[2]
         return shlex.join(value)
-    return _text(value)
+    return written(value)
 
 
 def _shell(line: str) -> Effects:
@@ -273,9 +273,3 @@ def _shell(line: str) -> Effects:
         return Effects(("wait",))
     effects = command_effects(line)
     return effects if effects.kinds else Effects(("run",))
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

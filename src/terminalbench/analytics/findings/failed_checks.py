@@ -6,6 +6,7 @@ The ends of what programs printed are concealed, and made fit to be shown, for a
 import os
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ _RULE = re.compile(r"^(?:={10,}|-{10,})$")
 _PYTEST = re.compile(r"^(?:FAILED|ERROR) (?P<name>\S+)(?: - (?P<message>.*))?$")
 _NOT_OK = re.compile(r"^not ok \d+ (?:- )?(?P<name>.+)$")
 _GO = re.compile(r"^\s*--- FAIL: (?P<name>\S+)")
-_ERROR = re.compile(r"^(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Failure)\b.*\S")
+ERROR_LINE = re.compile(r"^(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Failure)\b.*\S")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class FailedCheck:
     message: str
 
 
-class _CtrfCheck(msgspec.Struct):
+class CtrfTest(msgspec.Struct, frozen=True):
+    """One test of the verifier's CTRF report."""
+
     name: str = "?"
     status: str = "other"
     message: str | None = None
@@ -42,11 +45,16 @@ class _CtrfCheck(msgspec.Struct):
 
 
 class _CtrfTests(msgspec.Struct):
-    tests: list[_CtrfCheck] = []
+    tests: list[CtrfTest] = []
 
 
 class _CtrfReport(msgspec.Struct):
     results: _CtrfTests
+
+
+def ctrf_tests(report: str | bytes) -> list[CtrfTest]:
+    """The tests in a CTRF report. Raises one of NOT_DECODED."""
+    return decode(report, _CtrfReport).results.tests
 
 
 def failed_check(folder: Path, secrets: Secrets) -> FailedCheck | None:
@@ -66,26 +74,26 @@ def first_failed(output: str, report: str | None = None) -> FailedCheck | None:
 
 def _of_report(text: str) -> FailedCheck | None:
     try:
-        tests = decode(text, _CtrfReport).results.tests
+        tests = ctrf_tests(text)
     except NOT_DECODED:
         return None
     failed = next((test for test in tests if test.status == "failed"), None)
     if failed is None:
         return None
-    said = failed.message if _says(failed.message) else _error_of(str(failed.trace or "").splitlines())
+    # pytest's plugin writes where it failed in the place of a message
+    says = failed.message is not None and not failed.message.startswith("The test failed in the")
+    said = failed.message if says else _error_of(str(failed.trace or "").splitlines())
     return FailedCheck(failed.name, _first_lines(said or failed.message or ""))
-
-
-def _says(message: str | None) -> bool:
-    """Return whether a message is one: pytest's CTRF plugin writes where it failed in its place."""
-    return bool(message) and not str(message).startswith("The test failed in the")
 
 
 def _of_output(output: str) -> FailedCheck | None:
     lines = output.splitlines()
     for number, line in enumerate(lines):
         if match := _UNITTEST.match(line):
-            return FailedCheck(match["name"] + _subtest(match["rest"]), _error_of(_until_rule(lines[number + 2 :])))
+            return FailedCheck(
+                match["name"] + _subtest(match["rest"]),
+                _error_of(list(takewhile(lambda one: not _RULE.match(one), lines[number + 2 :]))),
+            )
         if match := _GO.match(line) or _NOT_OK.match(line):
             return FailedCheck(match["name"].strip(), _first_lines("\n".join(lines[number + 1 : number + 4])))
     for line in lines:
@@ -102,14 +110,9 @@ def _subtest(rest: str) -> str:
     return f" {found[1]}" if found else ""
 
 
-def _until_rule(lines: list[str]) -> list[str]:
-    end = next((n for n, line in enumerate(lines) if _RULE.match(line)), len(lines))
-    return lines[:end]
-
-
 def _error_of(lines: list[str]) -> str:
     """The first error that stands at the start of a line, with the lines that follow it."""
-    start = next((n for n, line in enumerate(lines) if _ERROR.match(line)), None)
+    start = next((n for n, line in enumerate(lines) if ERROR_LINE.match(line)), None)
     if start is None:
         return ""
     following = []

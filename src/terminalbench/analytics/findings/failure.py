@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from terminalbench.analytics.atif import Trajectory
 from terminalbench.analytics.findings.actions import Action
 from terminalbench.analytics.findings.behaviour import loop_steps
-from terminalbench.analytics.findings.failed_checks import agent_outputs, failed_check, last_said
-from terminalbench.analytics.findings.trial import CtrfTest, read_ctrf
+from terminalbench.analytics.findings.failed_checks import ERROR_LINE, CtrfTest, agent_outputs, failed_check, last_said
+from terminalbench.analytics.findings.trial import read_ctrf
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.faults import ErrorClass
 from terminalbench.files import tail_plain
@@ -144,24 +144,17 @@ def acts(action: Action) -> bool:
 def _loop(actions: tuple[Action, ...], _trajectory: Trajectory) -> FailureVerdict | None:
     tail = actions[-2 * STUCK_TAIL :]
     steps = loop_steps(tail)
-    if len(steps) < LOOP_REPEATS:
-        return None
-    return FailureVerdict(
-        "loop", f"{len(steps)} of the last {len(tail)} calls repeat an earlier one unchanged", tuple(steps)
-    )
+    why = f"{len(steps)} of the last {len(tail)} calls repeat an earlier one unchanged"
+    return FailureVerdict("loop", why, tuple(steps)) if len(steps) >= LOOP_REPEATS else None
 
 
 def _lost_passing_state(actions: tuple[Action, ...], _trajectory: Trajectory) -> FailureVerdict | None:
     good = [i for i, action in enumerate(actions) if action.passed]
-    if not good:
-        return None
-    edits = [action.step for action in actions[good[-1] + 1 :] if action.changes]
+    edits = [action.step for action in actions[good[-1] + 1 :] if action.changes] if good else []
     if not edits:
         return None
-    steps = (actions[good[-1]].step, *edits)
-    return FailureVerdict(
-        "lost_passing_state", "its own tests passed, but it kept editing and never passed them again", steps
-    )
+    why = "its own tests passed, but it kept editing and never passed them again"
+    return FailureVerdict("lost_passing_state", why, (actions[good[-1]].step, *edits))
 
 
 def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> FailureVerdict | None:
@@ -199,11 +192,8 @@ def _gave_up_early(actions: tuple[Action, ...], trajectory: Trajectory) -> Failu
         return None
     if _named_files(trajectory) & {path.rsplit("/", 1)[-1] for action in actions for path in action.changed}:
         return None
-    what = (
-        f"it finished after {plural(len(actions), 'call')}"
-        if changing
-        else "it only looked: no call changed or ran anything"
-    )
+    short = f"it finished after {plural(len(actions), 'call')}"
+    what = short if changing else "it only looked: no call changed or ran anything"
     return FailureVerdict("gave_up_early", what, tuple(action.step for action in actions))
 
 
@@ -286,7 +276,6 @@ def signature(trial: TrialFiles, tests: list[CtrfTest] | None) -> str | None:
     return "; ".join(said)[:200] or None
 
 
-_ERROR_LINE = re.compile(r"(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Failure)\b.*\S")
 _REPLACEMENTS = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{4,27}\b", re.I), "<id>"),
@@ -308,7 +297,7 @@ def normalised(text: str) -> str:
 def _verifier_words(trial: TrialFiles) -> str | None:
     lines = (tail_plain(trial.folder / "verifier" / "test-stdout.txt", _TAIL_BYTES) or "").splitlines()
     last = [line.strip() for line in reversed(lines) if any(c.isalpha() for c in line)]
-    return next((line for line in last if _ERROR_LINE.match(line)), last[0] if last else None)
+    return next((line for line in last if ERROR_LINE.match(line)), last[0] if last else None)
 
 
 def _said(record: Trial) -> str:

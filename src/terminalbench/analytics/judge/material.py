@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryStep
+from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryStep, written
 from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.analytics.findings.trial_files import read_story
 from terminalbench.analytics.judge.request import JudgeTrial
@@ -189,7 +188,7 @@ def _texts(step: TrajectoryStep) -> Iterator[str]:
     yield step.reasoning
     for call in step.calls:
         yield call.name
-        yield from (_value(argument) for argument in call.arguments.values())
+        yield from (written(argument) for argument in call.arguments.values())
         yield msgspec.json.encode(call.arguments).decode()
     for result in step.results:
         yield result.text
@@ -205,7 +204,7 @@ def render(entry: RankedStep, level: Level, *, cut: bool = True) -> str:
     said = [("says", step.text), ("thinks", step.reasoning)]
     lines += [f"{label}: {_fit(text, room, secrets)}" for label, text in said if text.strip()]
     for call in step.calls:
-        given = [f"{clean(str(k), secrets)}: {_fit(_value(v), room, secrets)}" for k, v in call.arguments.items()]
+        given = [f"{clean(str(k), secrets)}: {_fit(written(v), room, secrets)}" for k, v in call.arguments.items()]
         lines.append(f"calls {clean(call.name, secrets) or '(no name)'}: {'; '.join(given)}")
     lines += [f"{_returned(result)}: {_fit(result.text, room, secrets)}" for result in step.results]
     if level is Level.LINE and room is not None:
@@ -226,10 +225,6 @@ def _fit(text: str, room: tuple[int, int] | None, secrets: Secrets) -> str:
         return text
     start, end = room
     return f"{text[:start]} [cut: {len(text) - start - end} characters] {text[-end:] if end else ''}".rstrip()
-
-
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _rank(action: Action) -> Rank:

@@ -10,7 +10,7 @@ from terminalbench.dashboard.pages.batch import ProfileChange, changes
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import find_batch
 from terminalbench.records.values import known_total
-from terminalbench.report.charts.forest import ForestRow, forest
+from terminalbench.report.charts.bars import ForestRow, forest
 from terminalbench.trainer.gate import GateAction
 from terminalbench.trainer.lineage import Lineage
 from terminalbench.trainer.story import (

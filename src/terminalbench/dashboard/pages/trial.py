@@ -7,8 +7,7 @@ from typing import Any
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
 from terminalbench.analytics.findings.failed_checks import REPORT_BYTES, FailedCheck, first_failed
 from terminalbench.analytics.labels import FAILURE_CLASS
-from terminalbench.analytics.live_steps import LIVE_FILES
-from terminalbench.analytics.long_trajectory import heads_of
+from terminalbench.analytics.long_trajectory import LIVE_FILES, heads_of
 from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Crumb, CsvTable, Download, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, experiment_path, file_path, pair_path, steps_path, trial_path

@@ -1,11 +1,24 @@
-"""Bars: one for each profile made of parts, or one for each class with a bar a profile."""
+"""Values of profiles in rows: bars, rates and differences with their intervals, times as they are spread."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
-from terminalbench.report.charts.svg import SERIES, box, drawing, label, legend, linked
-from terminalbench.text.foreign import short
-from terminalbench.text.numbers import count, percent
+from terminalbench.report.charts.svg import (
+    SERIES,
+    box,
+    compact,
+    drawing,
+    label,
+    legend,
+    line,
+    linked,
+    marker,
+    nice_ticks,
+    num,
+)
+from terminalbench.text.foreign import short, visible
+from terminalbench.text.numbers import Metric, amount, between, count, duration, percent, percents
 
 _WIDTH = 400.0
 
@@ -81,3 +94,192 @@ def _with_legend(rows: Sequence[Bar], names: Sequence[str], title: str, unit: st
 
 def _number(value: float) -> str:
     return count(int(value)) if value == int(value) else f"{value:g}"
+
+
+_AXIS_WIDTH, _LEFT, _RIGHT, _ROW = 460.0, 8.0, 8.0, 44.0
+_DOTS = 200
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """The pass rate of a profile, and what it is counted over."""
+
+    label: str
+    rate: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class SpreadRow:
+    """Values of one profile, in seconds."""
+
+    label: str
+    values: tuple[float, ...]
+
+
+def rates(rows: Sequence[RateRow], title: str = "Pass rate") -> str:
+    """A dot and its interval for each profile, on one scale from 0 to 100 %."""
+
+    def at(share: float) -> float:
+        return _LEFT + share * (_AXIS_WIDTH - _LEFT - _RIGHT)
+
+    height = 8 + _ROW * len(rows)
+    body = [line(at(tick / 4), 4, at(tick / 4), height, "grid") for tick in range(5)]
+    body += _numbers([(at(tick / 4), f"{25 * tick} %") for tick in range(5)], height + 14)
+    for index, row in enumerate(rows):
+        y = 8 + _ROW * index
+        said = percent(row.rate) + (
+            f" ({percents(row.low, row.high)})" if row.low is not None and row.high is not None else ""
+        )
+        drawn = label(_LEFT, y + 12, short(row.label, 34), "b") + label(
+            _AXIS_WIDTH - _RIGHT, y + 12, f"{said} {row.note}", "dim e"
+        )
+        if row.low is not None and row.high is not None:
+            drawn += line(at(row.low), y + 26, at(row.high), y + 26, "stroke")
+        if row.rate is not None:
+            drawn += marker(index, at(row.rate), y + 26, 5, "mark")
+        body.append(linked(None, f"{row.label}: {said} {row.note}", drawn))
+    told = "; ".join(f"{row.label} {percent(row.rate)}" for row in rows)
+    return drawing(_AXIS_WIDTH, height + 22, title, told, body)
+
+
+def _numbers(ticks: Sequence[tuple[float, str]], y: float) -> list[str]:
+    """Return the numbers of an axis as wide as the picture: the outer two stay inside of it."""
+    places = ["dim", *["dim m"] * (len(ticks) - 2), "dim e"]
+    return [label(x, y, text, place) for (x, text), place in zip(ticks, places, strict=True)]
+
+
+def spread(rows: Sequence[SpreadRow], title: str, unit: str) -> str:
+    """A dot for each value and a mark at the median, one line a profile, all on one scale from zero."""
+    most = max((value for row in rows for value in row.values), default=1.0) or 1.0
+    ticks = nice_ticks(0.0, most)
+    end = max(ticks[-1], most)
+
+    def at(value: float) -> float:
+        return _LEFT + value / end * (_AXIS_WIDTH - _LEFT - _RIGHT)
+
+    height = 8 + _ROW * len(rows)
+    body = [line(at(tick), 4, at(tick), height, "grid") for tick in ticks]
+    body += _numbers([(at(tick), compact(tick)) for tick in ticks], height + 14)
+    for index, row in enumerate(rows):
+        y, values = 8 + _ROW * index, sorted(row.values)
+        middle = median(values) if values else None
+        said = f"median {duration(middle)} of {len(values)}" if middle is not None else "none known"
+        drawn = label(_LEFT, y + 12, short(row.label, 34), "b") + label(_AXIS_WIDTH - _RIGHT, y + 12, said, "dim e")
+        some = values if len(values) <= _DOTS else [values[n * len(values) // _DOTS] for n in range(_DOTS)]
+        drawn += "".join(marker(index, at(value), y + 28, 3, "mark") for value in some)
+        drawn += line(at(middle), y + 18, at(middle), y + 38, "axis") if middle is not None else ""
+        body.append(linked(None, f"{row.label}: {said}", drawn))
+    body.append(label(_AXIS_WIDTH / 2, height + 30, unit, "dim m"))
+    told = "; ".join(f"{row.label} {duration(median(row.values)) if row.values else 'unknown'}" for row in rows)
+    return drawing(_AXIS_WIDTH, height + 38, f"{title}, {unit}", told, body)
+
+
+_FOREST_ROW, _FOREST_LABEL, _SIDE = 46.0, 18.0, 22.0
+_UNITS = {"pass": ", pt", "tokens": ", tokens"}
+"""What the numbers on the axis leave out."""
+
+
+@dataclass(frozen=True)
+class ForestRow:
+    """One contrast, with its interval on tasks like these."""
+
+    label: str
+    verdict: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    href: str | None = None
+
+
+def forest(rows: Sequence[ForestRow], metric: Metric, margin: float | None = None, title: str = "Differences") -> str:
+    """The plot of differences of a metric. `margin` shades what would count as no difference."""
+    low, high = _reach(rows, margin)
+    ticks = nice_ticks(low, high, 5)
+    low, high = ticks[0], ticks[-1]
+
+    def at(value: float) -> float:
+        return _SIDE + (_WIDTH - 2 * _SIDE) * (value - low) / (high - low)
+
+    bottom = 8 + _FOREST_ROW * len(rows)
+    body = []
+    tops = [
+        8 + _FOREST_ROW * index + _FOREST_LABEL for index in range(len(rows))
+    ]  # no line goes through the words of a row
+    if margin:
+        body += [box(at(-margin), top, at(margin) - at(-margin), _FOREST_ROW - _FOREST_LABEL, "margin") for top in tops]
+    for tick in ticks:
+        kind = "zero" if tick == 0 else "grid"
+        body += [line(at(tick), top, at(tick), top + _FOREST_ROW - _FOREST_LABEL, kind) for top in tops]
+        body.append(label(at(tick), bottom + 14, _tick(tick, metric), "dim m"))
+    for index, row in enumerate(rows):
+        body.append(linked(row.href, says(row, metric), _row(row, metric, 8 + _FOREST_ROW * index, at)))
+    body.append(label(_WIDTH / 2, bottom + 30, f"difference{_UNITS.get(metric, '')}", "dim m"))
+    notes = ["■ better or worse   ◆ equivalent   □ inconclusive"]
+    notes.append("line: the interval of the difference on tasks like these")
+    if margin:
+        notes.append(f"grey band: within the margin of {amount(margin, metric, sign=False)}")
+    body += [label(_WIDTH / 2, bottom + 48 + 15 * index, note, "dim m") for index, note in enumerate(notes)]
+    description = " ".join(f"{says(row, metric)}." for row in rows)
+    return drawing(_WIDTH, bottom + 41 + 15 * len(notes), title, description, body)
+
+
+def says(row: ForestRow, metric: Metric) -> str:
+    """One row in words."""
+    return f"{visible(row.label)}: {_difference(row, metric)}, {row.verdict}"
+
+
+def _difference(row: ForestRow, metric: Metric, *, unit: bool = True) -> str:
+    if row.value is None:
+        return "no estimate"
+    ends = "" if row.low is None or row.high is None else f" ({between(row.low, row.high, metric, unit=False)})"
+    return amount(row.value, metric, unit=unit) + ends
+
+
+def _tick(value: float, metric: Metric) -> str:
+    """A round step of the axis."""
+    if not value:
+        return "0"
+    return f"{100 * value:+g}" if metric == "pass" else amount(value, metric, unit=False)
+
+
+def _reach(rows: Sequence[ForestRow], margin: float | None) -> tuple[float, float]:
+    ends = [end for row in rows for end in (row.value, row.low, row.high) if end is not None]
+    values = [0.0, margin or 0.0, -(margin or 0.0), *ends]
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (-1.0, 1.0)
+
+
+def _row(row: ForestRow, metric: Metric, y: float, at: Callable[[float], float]) -> str:
+    parts = [
+        box(0, y, _WIDTH, _FOREST_ROW - 4, "hit"),
+        label(2, y + 14, _both(row.label), "b halo"),
+        label(_WIDTH - 6, y + 14, _difference(row, metric, unit=False), "e halo"),
+    ]
+    middle = y + 29
+    if row.low is not None and row.high is not None:
+        parts.append(line(at(row.low), middle, at(row.high), middle, "thin"))
+        parts += [line(at(end), middle - 4, at(end), middle + 4, "thin") for end in (row.low, row.high)]
+    if row.value is not None:
+        parts.append(_sign(row.verdict, at(row.value), middle))
+    return "".join(parts)
+
+
+def _both(text: str, letters: int = 34) -> str:
+    """The names of both profiles, each shortened by itself: a contrast must stay recognisable."""
+    new, versus, old = text.partition(" vs ")
+    if len(text) <= letters or not versus:
+        return short(text, letters)
+    room = letters - len(versus)
+    shorter = min(len(new), len(old), room // 2)
+    ours = shorter if len(new) <= len(old) else room - shorter
+    return f"{short(new, ours)}{versus}{short(old, room - ours)}"
+
+
+def _sign(verdict: str, x: float, y: float) -> str:
+    if verdict == "equivalent":
+        return f'<path class="solid" d="M{num(x)} {num(y - 6)}l6 6l-6 6l-6-6z"/>'
+    kind = {"better": "good", "worse": "bad"}.get(verdict, "hollow")
+    return box(x - 5, y - 5, 10, 10, kind)

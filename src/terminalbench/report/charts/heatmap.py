@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from terminalbench.records.trial import Outcome
-from terminalbench.report.charts.svg import box, drawing, esc, label, linked, num
+from terminalbench.report.charts.svg import box, drawing, label, linked, num
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import plural
 from terminalbench.text.outcomes import word
@@ -25,7 +25,7 @@ class HeatCell:
     @property
     def rate(self) -> float | None:
         """Passed over measured; None when nothing was measured."""
-        measured = [o for o in self.outcomes if o in (Outcome.PASSED, Outcome.FAILED)]
+        measured = [o for o in self.outcomes if o.measured]
         return measured.count(Outcome.PASSED) / len(measured) if measured else None
 
 
@@ -73,21 +73,30 @@ def _cell(cell: HeatCell, x: float, y: float, width: float) -> str:
     if not cell.outcomes:
         return ""
     height = _ROW - 2
-    rate = cell.rate
-    if rate is None:
+    if cell.rate is None:
         parts = [box(x, y, width, height, "void")]
     else:
         shade = f'<rect class="heat" x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{height}"'
-        parts = [box(x, y, width, height, "frame"), f'{shade} opacity="{0.06 + 0.49 * rate:.2f}"/>']
+        parts = [box(x, y, width, height, "frame"), f'{shade} opacity="{0.06 + 0.49 * cell.rate:.2f}"/>']
     middle = y + height / 2
     if len(cell.outcomes) > MOST_MARKS:
         counts = Counter(cell.outcomes)
         measured = counts[Outcome.PASSED] + counts[Outcome.FAILED]
-        lost = len(cell.outcomes) - measured
-        text = f"{counts[Outcome.PASSED]}/{measured}" + (f" ▲{lost}" if lost else "")
-        return "".join([*parts, f'<text class="m" x="{num(x + width / 2)}" y="{num(middle + 4)}">{esc(text)}</text>'])
+        lost = f" ▲{len(cell.outcomes) - measured}" if len(cell.outcomes) > measured else ""
+        return "".join([*parts, label(x + width / 2, middle + 4, f"{counts[Outcome.PASSED]}/{measured}{lost}", "m")])
     start = x + width / 2 - _STEP * (len(cell.outcomes) - 1) / 2
     return "".join([*parts, marks(cell.outcomes, start, middle, _STEP)])
+
+
+_DISC = "a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0"
+_MARKS = {
+    Outcome.PASSED: ("solid", f"m-4.5 0{_DISC}z"),
+    Outcome.FAILED: ("stroke", "m-4-4l8 8m0-8l-8 8"),
+    Outcome.TIMED_OUT: ("stroke", f"m-4.5 0{_DISC}m4.5-3v3h2.5"),
+    Outcome.ERRORED: ("solid", "m0-5l5 9h-10z"),
+    Outcome.CANCELLED: ("stroke", "m-4 0h8"),
+    Outcome.NOT_RUN: ("solid", "m-1.3 0a1.3 1.3 0 1 0 2.6 0a1.3 1.3 0 1 0-2.6 0z"),
+}
 
 
 def marks(outcomes: Sequence[Outcome], x: float, y: float, step: float) -> str:
@@ -95,20 +104,8 @@ def marks(outcomes: Sequence[Outcome], x: float, y: float, step: float) -> str:
     solid: list[str] = []
     stroke: list[str] = []
     for index, outcome in enumerate(outcomes):
-        at = f"M{num(x + index * step)} {num(y)}"
-        match outcome:
-            case Outcome.PASSED:
-                solid.append(f"{at}m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z")
-            case Outcome.FAILED:
-                stroke.append(f"{at}m-4-4l8 8m0-8l-8 8")
-            case Outcome.TIMED_OUT:
-                stroke.append(f"{at}m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0m4.5-3v3h2.5")
-            case Outcome.ERRORED:
-                solid.append(f"{at}m0-5l5 9h-10z")
-            case Outcome.CANCELLED:
-                stroke.append(f"{at}m-4 0h8")
-            case _:
-                solid.append(f"{at}m-1.3 0a1.3 1.3 0 1 0 2.6 0a1.3 1.3 0 1 0-2.6 0z")
+        way, path = _MARKS[outcome]
+        (solid if way == "solid" else stroke).append(f"M{num(x + index * step)} {num(y)}{path}")
     drawn = f'<path class="solid" d="{"".join(solid)}"/>' if solid else ""
     return drawn + (f'<path class="stroke" d="{"".join(stroke)}"/>' if stroke else "")
 

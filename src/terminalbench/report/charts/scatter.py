@@ -1,4 +1,4 @@
-"""Clouds of points: cost against pass rate with the front, and any number against any other."""
+"""Points on two axes: pass rate against cost, any number against any other, and rates from batch to batch."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ def pareto(points: Sequence[FrontPoint], x_label: str, title: str = "Pass rate a
         ],
     )
     for index, point in enumerate(points):
-        drawn = _point(index, point, x_at(point.cost), y_at) + names[index]
+        drawn = _with_interval(index, point.rate, point.low, point.high, x_at(point.cost), y_at, 6) + names[index]
         body.append(linked(point.href, _point_says(point), drawn))
     called = [
         f"{f'{i + 1} ' if numbered else ''}{short(p.label, 26)}{' (best for its cost)' if p.on_front else ''}"
@@ -79,12 +79,17 @@ def pareto(points: Sequence[FrontPoint], x_label: str, title: str = "Pass rate a
     return drawing(_WIDTH, end, title, description, [*body, *key])
 
 
-def _point(index: int, point: FrontPoint, x: float, y_at: Callable[[float], float]) -> str:
-    parts = []
-    if point.low is not None and point.high is not None:
-        parts.append(line(x, y_at(point.low), x, y_at(point.high), "thin"))
-    parts.append(marker(index, x, y_at(point.rate), 6, "mark"))
-    return "".join(parts)
+def _with_interval(
+    series: int,
+    rate: float,
+    low: float | None,
+    high: float | None,
+    x: float,
+    y_at: Callable[[float], float],
+    size: float,
+) -> str:
+    ends = line(x, y_at(low), x, y_at(high), "thin") if low is not None and high is not None else ""
+    return ends + marker(series, x, y_at(rate), size, "mark")
 
 
 type _Box = tuple[float, float, float, float]
@@ -202,3 +207,80 @@ def _frame(
         body.append(label(x_at(tick), _HEIGHT - _BOTTOM + 16, x_text(tick), "dim m"))
     body.append(line(_LEFT, _HEIGHT - _BOTTOM, _WIDTH - _RIGHT, _HEIGHT - _BOTTOM, "axis"))
     return body
+
+
+@dataclass(frozen=True)
+class TrendPoint:
+    """One profile in one batch; `rate` is None where nothing was measured."""
+
+    batch: int
+    rate: float | None
+    low: float | None = None
+    high: float | None = None
+    href: str | None = None
+
+
+@dataclass(frozen=True)
+class TrendSeries:
+    """One profile over the batches it was part of."""
+
+    label: str
+    points: tuple[TrendPoint, ...]
+
+
+def trend(batches: Sequence[str], series: Sequence[TrendSeries], axis: str = "batch") -> str:
+    """The lines. `batches` are the labels, `axis` what they are; a point names its batch by position.
+
+    A gap is a batch without a rate.
+    """
+    span = max(1, len(batches) - 1)
+    shift = min(5.0, 24.0 / max(1, len(series)))
+
+    def x_at(batch: int, index: int) -> float:
+        inner = _WIDTH - _LEFT - _RIGHT - 40
+        return _LEFT + 20 + inner * batch / span + (index - (len(series) - 1) / 2) * shift
+
+    y_at, y_ticks = _linear([0.0, 1.0], _HEIGHT - _BOTTOM, _TOP)
+    body = _frame([], y_ticks, y_at, y_at, compact, lambda rate: f"{100 * rate:g} %")
+    body += [label(2, 12, "pass rate, with its interval", "dim"), label(_WIDTH / 2, _HEIGHT - 4, axis, "dim m")]
+    every = 1 + (len(batches) - 1) // 10
+    for index, name in enumerate(batches):
+        if index % every == 0 or index == len(batches) - 1:
+            body.append(label(x_at(index, 0), _HEIGHT - 22, short(name, 14), "dim m"))
+    for index, one in enumerate(series):
+        body += _curve(one, index, x_at, y_at)
+        for point in one.points:
+            if point.rate is not None:
+                drawn = _with_interval(index, point.rate, point.low, point.high, x_at(point.batch, index), y_at, 4.5)
+                body.append(linked(point.href, f"{one.label}, {batches[point.batch]}: {percent(point.rate)}", drawn))
+    key, end = legend([one.label for one in series], _WIDTH, _HEIGHT + 12)
+    return drawing(_WIDTH, end, f"Pass rate by {axis}", _describe(batches, series), [*body, *key])
+
+
+def _curve(
+    one: TrendSeries, index: int, x_at: Callable[[int, int], float], y_at: Callable[[float], float]
+) -> list[str]:
+    """The line through neighbouring batches; it breaks where one has no rate."""
+    drawn: list[str] = []
+    run: list[str] = []
+    last = -2
+    for point in one.points:
+        if point.rate is None:
+            continue
+        if point.batch != last + 1:
+            drawn, run = [*drawn, *_path(run, index)], []
+        run.append(f"{num(x_at(point.batch, index))} {num(y_at(point.rate))}")
+        last = point.batch
+    return [*drawn, *_path(run, index)]
+
+
+def _path(run: list[str], index: int) -> list[str]:
+    return [f'<path class="curve s{index % SERIES}" d="M{"L".join(run)}"/>'] if len(run) > 1 else []
+
+
+def _describe(batches: Sequence[str], series: Sequence[TrendSeries]) -> str:
+    lines = []
+    for one in series:
+        shown = [f"{batches[p.batch]} {percent(p.rate)}" for p in one.points if p.rate is not None]
+        lines.append(f"{one.label}: {', '.join(shown) or 'never measured'}.")
+    return " ".join(lines)

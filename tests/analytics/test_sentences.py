@@ -15,7 +15,7 @@ from terminalbench.analytics.compare import compare
 from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.report.comparison import comparison_text
 
-TREES = 200
+TREES = 80
 HEAD = re.compile(
     r"^(?P<new>\w+) vs (?P<old>\w+): (?P<gap>[+-][\d.]+) pt"
     r"(?: \((?P<low>[+-][\d.]+) to (?P<high>[+-][\d.]+)\))?, (?P<wins>\d+) tasks? better, (?P<losses>\d+) worse"

@@ -194,7 +194,9 @@ def test_passes_that_were_drawn_again_until_they_came_decide_nothing() -> None:
     assert found.verdict == "inconclusive"
     assert found.reason is not None
     assert found.reason.startswith('"better" would not hold if ')
-    assert found.reason.endswith(" of 12 missing trials (those that broke and were run again are among them) went against it")
+    assert found.reason.endswith(
+        " of 12 missing trials (those that broke and were run again are among them) went against it"
+    )
     assert found.missing is not None
     assert (found.missing.new, found.missing.redrawn_new, found.missing.redrawn_old) == (0, 12, 0)
     assert found.missing.lowest.difference == pytest.approx(-0.25)

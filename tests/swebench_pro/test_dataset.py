@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from swebench_pro.instances import FIX, ID, row
 from terminalbench.errors import UserError
-from terminalbench.swebench_pro.dataset import image_of, instance_of, language_of, read_rows
-from terminalbench.swebench_pro.literals import CellError, names, prose
+from terminalbench.swebench_pro.dataset import CellError, image_of, instance_of, language_of, names, prose, read_rows
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 

@@ -176,8 +176,8 @@ def test_no_file_of_results_makes_it_fail(tmp_path: Path, content: list[bytes], 
         trace.write_bytes(data)
     found = analyze(path)
     written = write(found, tmp_path / "out", NOW)
-    assert found.total.runs == found.rows == sum(found.total.standings.values())
-    assert found.rows + found.repeated + found.bad_lines == sum(
+    assert len(found.results.rows) == sum(found.total.standings.values())
+    assert len(found.results.rows) + found.results.repeated + found.results.bad_lines == sum(
         bool(line.strip()) for line in b"\n".join(content).split(b"\n")
     )
     json.loads(written.errors.read_bytes())

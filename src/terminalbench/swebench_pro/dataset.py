@@ -1,35 +1,32 @@
 """The rows of SWE-Bench Pro: from a file (parquet, jsonl, csv) or from Hugging Face, each checked column by column.
 
-Hugging Face is read at one commit. It needs the extra `swebench-pro`, and a network.
+Hugging Face is read at one commit. It needs the extra `swebench-pro`, and a network. The lists and texts of cells come
+as values, as JSON, or as Python literals. Nothing of them is evaluated, stripped or sorted: names of tests are compared
+byte by byte, and some begin with a space.
 """
 
+import ast
 import csv
+import io
 import json
+import math
 import os
 import re
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.swebench_pro.literals import CellError, names, prose, text
+from terminalbench.workflow.languages import Language, named
 
 HF_DATASET = "ScaleAI/SWE-bench_Pro"
 HF = "hf:"
 IMAGES = "jefzda/sweap-images"
 """The repository of the official images."""
-LANGUAGES = {
-    "python": "python",
-    "py": "python",
-    "go": "go",
-    "golang": "go",
-    "js": "javascript",
-    "javascript": "javascript",
-    "ts": "typescript",
-    "typescript": "typescript",
-}
 COLUMNS = (
     "instance_id",
     "repo",
@@ -217,9 +214,9 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
     ):
         if not pattern.fullmatch(found[column]) or len(found[column]) > _LONGEST_ID:
             raise _ColumnError(column, f"is not {what}" if found[column] else "is empty")
-    language = LANGUAGES.get(found["repo_language"].strip().lower())
+    language = named(found["repo_language"])
     if language is None:
-        known = ", ".join(LANGUAGES)
+        known = ", ".join(Language)
         raise _ColumnError("repo_language", f'is "{found["repo_language"]}", but must be one of {known}')
     lists = {c: cell(c, names) for c in ("fail_to_pass", "pass_to_pass", "selected_test_files_to_run")}
     for column in ("fail_to_pass", "selected_test_files_to_run"):
@@ -311,19 +308,87 @@ def _jsonl(file: Path) -> Iterator[dict[str, Any]]:
 
 def language_of(name: str) -> str:
     """A language as instances name it; `js`, `ts`, `py` and `golang` are aliases."""
-    found = LANGUAGES.get(name.strip().lower())
+    found = named(name)
     if found is None:
-        raise UserError(f'"{name}" is not a language of SWE-Bench Pro', hint=f"one of {', '.join(LANGUAGES)}")
+        raise UserError(f'"{name}" is not a language of SWE-Bench Pro', hint=f"one of {', '.join(Language)}")
     return found
-
-
-def is_wanted(instance_id: str, language: str, wanted_language: str | None, parts: Sequence[str]) -> bool:
-    """Return whether an instance is of the wanted language and has one of `parts` in its id; none given wants all."""
-    if wanted_language is not None and language != wanted_language:
-        return False
-    return not parts or any(part in instance_id for part in parts)
 
 
 def parts_of(given: Iterable[str]) -> tuple[str, ...]:
     """Substrings of instance ids as a person gives them: several options, each with commas."""
     return tuple(part.strip() for value in given for part in value.split(",") if part.strip())
+
+
+_NO_LITERAL = (ValueError, SyntaxError, MemoryError, RecursionError)
+
+
+class CellError(ValueError):
+    """A cell that does not mean what its column is for; its text says why."""
+
+
+def text(value: Any) -> str:
+    """A cell of text as it stands; nothing (None, NaN) is an empty one."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if not isinstance(value, str):
+        raise CellError(f"must be a text, not {type(value).__name__}")
+    return _unicode(value)
+
+
+def prose(value: Any) -> str:
+    """Text as people wrote it; many rows hold it as one quoted literal with escapes."""
+    written = text(value)
+    if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'":
+        decoded = _json(written) if written[0] == '"' else None
+        if decoded is None:
+            decoded = _python(written)
+        if isinstance(decoded, str):
+            return decoded.encode("utf-8", "replace").decode()
+    return written
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """A list of names, in its order: a list, JSON or a Python literal; nothing at all is an empty list."""
+    if hasattr(value, "tolist"):  # an array of numpy
+        value = value.tolist()
+    if isinstance(value, str) and value.strip():
+        decoded = _json(value)
+        value = decoded if decoded is not None else _python(value)
+        if value is None:
+            raise CellError("is neither a JSON list nor a Python one with commas")
+    elif not isinstance(value, list | tuple):
+        if text(value).strip():
+            raise CellError("is no list")
+        return ()
+    if not isinstance(value, list | tuple):
+        raise CellError(f"must be a list, not {type(value).__name__}")
+    for number, item in enumerate(value):
+        if not isinstance(item, str):
+            raise CellError(f"has entry {number + 1}, which must be a text, not {type(item).__name__}")
+    return tuple(_unicode(item) for item in value)
+
+
+def _unicode(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise CellError(f"has half a character at {error.start + 1}: it cannot be written as UTF-8") from error
+    return value
+
+
+def _json(value: str) -> Any:
+    try:
+        return json.loads(value, strict=False)
+    except _NO_LITERAL:
+        return None
+
+
+def _python(value: str) -> Any:
+    """A Python literal; None when it is none. Strings side by side are no literal: Python would join them."""
+    try:
+        found = ast.literal_eval(value)
+        tokens = [token.type for token in tokenize.generate_tokens(io.StringIO(value.strip()).readline)]
+    except (*_NO_LITERAL, tokenize.TokenError):
+        return None
+    kinds = [kind for kind in tokens if kind not in (tokenize.NL, tokenize.COMMENT)]
+    return None if (tokenize.STRING, tokenize.STRING) in pairwise(kinds) else found

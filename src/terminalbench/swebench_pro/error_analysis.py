@@ -1,7 +1,4 @@
-"""Why runs did not resolve their instance: results and traces in, one analysis out. Linear in the number of runs.
-
-`analyze` reads, `report` and `document` are pure, `write` leaves both beside the results.
-"""
+"""Why runs did not resolve their instance: results and traces in, one analysis out. Linear in the number of runs."""
 
 import re
 from collections import Counter, defaultdict
@@ -11,10 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from terminalbench.records.values import known_total
 from terminalbench.swebench_pro.output import DAGS, TRACES, history_of
 from terminalbench.swebench_pro.rows import ResultRow, ResultRows, RunVerdict, read_results
 from terminalbench.text.foreign import flat
+from terminalbench.text.names import named
 from terminalbench.workflow.history import Escalation, History
 
 SUMMARY_LETTERS = 120
@@ -25,18 +25,27 @@ _SIGNS = (
 )
 """What marks the telling line of a feedback, the most telling first."""
 _LINES, _LETTERS = 400, 500
+LISTED = {
+    RunVerdict.GAVE_UP: ("failures", "Runs that gave up"),
+    RunVerdict.ERROR: ("errors", "Errors without a verdict"),
+    RunVerdict.UNRESOLVED: ("unresolved", "Patches that did not resolve their instance"),
+}
+"""The runs that are told one by one: their key in the document, and their title in the report."""
+_TOLD_OF_RUN = (
+    "instance_id", "arm", "attempt", "trial", "outcome", "failed_step", "failed_guard", "failure", "error_class",
+    "error", "retry_count", "cost_usd",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """One rejected attempt: the last of a run that was given up is marked as final."""
 
     step: str
     cycle: int
     attempt: int
     guard: str
-    said: str
-    final: bool = False
+    error_summary: str
+    final: bool
 
 
 @dataclass(frozen=True)
@@ -53,13 +62,12 @@ class Run:
         return self.row.failed_guard or next((one.guard for one in self.retries if one.final), "(no guard)")
 
     @property
-    def said(self) -> str | None:
-        """Return what the last guard said, in a line."""
-        return self.retries[-1].said if self.retries else None
+    def escalated(self) -> int:
+        """Return how often it escalated, by its trace, else by its row."""
+        return len(self.escalations) or self.row.escalation_count or 0
 
 
-@dataclass
-class EscalationCount:
+class EscalationCount(msgspec.Struct):
     """How often one thing was escalated for, or to: and in how many cases the step passed afterwards."""
 
     times: int = 0
@@ -67,10 +75,17 @@ class EscalationCount:
     unknown: int = 0
 
     def count(self, escalation: Escalation) -> None:
-        """Take one in."""
+        """Count one more."""
         self.times += 1
         self.helped += escalation.helped is True
         self.unknown += escalation.helped is None
+
+    def __str__(self) -> str:
+        known = self.times - self.unknown
+        return f"The step passed afterwards in {self.helped} of {known} cases." if known else "No outcome is known."
+
+
+type EscalationCounts = dict[str, EscalationCount]
 
 
 @dataclass
@@ -80,11 +95,11 @@ class Escalations:
     total: EscalationCount = field(default_factory=EscalationCount)
     runs: int = 0
     runs_resolved: int = 0
-    by_guard: dict[str, EscalationCount] = field(default_factory=lambda: defaultdict(EscalationCount))
-    by_target: dict[str, EscalationCount] = field(default_factory=lambda: defaultdict(EscalationCount))
+    by_guard: EscalationCounts = field(default_factory=lambda: defaultdict(EscalationCount))
+    by_target: EscalationCounts = field(default_factory=lambda: defaultdict(EscalationCount))
 
     def count(self, row: ResultRow, found: Sequence[Escalation]) -> None:
-        """Take those of one run in."""
+        """Count those of one run."""
         self.runs += bool(found)
         self.runs_resolved += bool(found) and row.standing is RunVerdict.RESOLVED
         for escalation in found:
@@ -95,46 +110,43 @@ class Escalations:
 
 
 @dataclass
-class Sums:
-    """What the runs of an arm came to, took and cost. Unknown amounts are counted, never taken for nothing."""
+class ArmRuns:
+    """The runs of an arm, with sums over those that ran. Unknown amounts are counted, never taken for nothing."""
 
-    runs: int = 0
-    standings: Counter[RunVerdict] = field(default_factory=Counter)
-    retries: int | None = None
-    retries_unknown: int = 0
-    failed_attempts: int | None = None
-    tokens: int | None = None
-    tokens_unknown: int = 0
-    cost_usd: float | None = None
-    cost_unknown: int = 0
-    wall: list[float] = field(default_factory=list)
-    init: list[float] = field(default_factory=list)
-    work: list[float] = field(default_factory=list)
-    oracle: bool = False
-    simulated: bool = False
+    rows: list[ResultRow] = field(default_factory=list)
 
-    def count(self, row: ResultRow) -> None:
-        """Take one run in."""
-        self.runs += 1
-        self.standings[row.standing] += 1
-        self.oracle |= row.oracle
-        self.simulated |= row.simulated
-        if row.standing is RunVerdict.NOT_RUN:
-            return
-        self.retries = known_total((self.retries, row.retry_count))
-        self.retries_unknown += row.retry_count is None
-        self.failed_attempts = known_total((self.failed_attempts, row.failed_attempts))
-        self.tokens = known_total((self.tokens, row.total_tokens))
-        self.tokens_unknown += row.total_tokens is None
-        self.cost_usd = known_total((self.cost_usd, row.cost_usd))
-        self.cost_unknown += row.cost_usd is None
-        for values, seconds in (
-            (self.wall, row.wall_time_seconds),
-            (self.init, row.init_time_seconds),
-            (self.work, row.workflow_time_seconds),
-        ):
-            if seconds is not None:
-                values.append(seconds)
+    @property
+    def standings(self) -> Counter[RunVerdict]:
+        """Return how many runs came to what."""
+        return Counter(row.standing for row in self.rows)
+
+    def values(self, name: str) -> list[Any]:
+        """Return a field of each run that ran."""
+        return [getattr(row, name) for row in self.rows if row.standing is not RunVerdict.NOT_RUN]
+
+    def total(self, name: str) -> Any:
+        """Return the sum of what is known of a field; None where nothing is."""
+        return known_total(self.values(name))
+
+    def unknown(self, name: str) -> int:
+        """Return for how many runs a field is unknown."""
+        return self.values(name).count(None)
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of what is known of a field; None where nothing is."""
+        known = [value for value in self.values(name) if value is not None]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def oracle(self) -> bool:
+        """Return whether a run of it sees the hidden verdict."""
+        return any(row.oracle for row in self.rows)
+
+    @property
+    def badged(self) -> str:
+        """The name of the arm with its badges."""
+        simulated = " (simulated)" if any(row.simulated for row in self.rows) else ""
+        return named(self.rows[0].arm, oracle=self.oracle) + simulated
 
 
 @dataclass
@@ -145,55 +157,58 @@ class ErrorAnalysis:
     """
 
     source: str
-    rows: int = 0
-    bad_lines: int = 0
-    repeated: int = 0
-    models: tuple[str, ...] = ()
-    instances: int = 0
-    arms: dict[str, Sums] = field(default_factory=dict)
-    total: Sums = field(default_factory=Sums)
-    runs: dict[RunVerdict, list[Run]] = field(default_factory=lambda: {standing: [] for standing in RunVerdict})
+    results: ResultRows
+    arms: dict[str, ArmRuns] = field(default_factory=lambda: defaultdict(ArmRuns))
+    runs: dict[RunVerdict, list[Run]] = field(default_factory=lambda: {standing: [] for standing in LISTED})
     guards: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     escalations: Escalations | None = None
     no_trace: int = 0
     bad_trace_lines: int = 0
     legacy: int = 0
 
+    @property
+    def total(self) -> ArmRuns:
+        """The runs of all arms."""
+        return ArmRuns(self.results.rows)
+
+    @property
+    def models(self) -> list[str]:
+        """The models that were asked, in the order of the rows."""
+        return list(dict.fromkeys(row.model for row in self.results.rows if row.model))
+
+    @property
+    def instances(self) -> int:
+        """Return how many instances were run."""
+        return len({row.instance_id for row in self.results.rows})
+
 
 def analyze(results: Path, *, traces: bool = True) -> ErrorAnalysis:
     """Read a results file and, unless told not to, the traces beside it."""
     found = read_results(results)
-    analysis = analyze_rows(found, str(results), results.parent / TRACES if traces else None)
-    graph = next(results.parent.glob(f"{DAGS}/*/*/index.json"), None)
-    if graph is not None and not (graph.parent / "dag.html").exists():  # ours have that page beside it
-        analysis.legacy = sum(row.outcome is None and row.workflow is None for row in found.rows)
-    return analysis
-
-
-def analyze_rows(found: ResultRows, source: str, traces: Path | None) -> ErrorAnalysis:
-    """The same of rows that were read."""
-    if traces is not None and not traces.is_dir():
-        traces = None
-    analysis = ErrorAnalysis(source, len(found.rows), found.bad_lines, found.repeated)
-    analysis.models = tuple(dict.fromkeys(row.model for row in found.rows if row.model))
-    analysis.instances = len({row.instance_id for row in found.rows})
-    analysis.escalations = Escalations() if traces is not None else None
-    analysis.legacy = sum(row.is_legacy for row in found.rows)
+    folder = results.parent / TRACES
+    analysis = ErrorAnalysis(str(results), found, escalations=Escalations() if traces and folder.is_dir() else None)
     for row in found.rows:
-        analysis.arms.setdefault(row.arm, Sums()).count(row)
-        analysis.total.count(row)
-        history = history_of(traces, row) if traces is not None and row.standing is not RunVerdict.NOT_RUN else None
-        if history is None:
-            analysis.no_trace += traces is not None and row.standing is not RunVerdict.NOT_RUN
-        elif analysis.escalations is not None:
-            analysis.escalations.count(row, history.escalations)
-            analysis.bad_trace_lines += history.bad_lines
-        if row.standing in (RunVerdict.RESOLVED, RunVerdict.NOT_RUN, RunVerdict.PENDING):
+        analysis.arms[row.arm].rows.append(row)
+        history = None
+        if analysis.escalations is not None and row.standing is not RunVerdict.NOT_RUN:
+            history = history_of(folder, row)
+            if history is None:
+                analysis.no_trace += 1
+            else:
+                analysis.escalations.count(row, history.escalations)
+                analysis.bad_trace_lines += history.bad_lines
+        if row.standing not in LISTED:
             continue
         run = Run(row, tuple(_retries(history, row)), history.escalations if history is not None else ())
         analysis.runs[row.standing].append(run)
         if row.standing is RunVerdict.GAVE_UP:
             analysis.guards[row.arm][run.guard] += 1
+    graph = next(results.parent.glob(f"{DAGS}/*/*/index.json"), None)
+    # Beside a graph of ours is its page. One of AtomicGuard: its rows may lack even their status.
+    foreign = graph is not None and not (graph.parent / "dag.html").exists()
+    analysis.legacy = sum(
+        row.outcome is None and row.workflow is None if foreign else row.is_legacy for row in found.rows
+    )
     return analysis
 
 
@@ -213,89 +228,64 @@ def error_summary(feedback: str) -> str:
     return flat(line.removeprefix("E  "), SUMMARY_LETTERS)
 
 
-def mean(values: Sequence[float]) -> float | None:
-    """The mean; None of nothing."""
-    return sum(values) / len(values) if values else None
-
-
 def document(analysis: ErrorAnalysis, at: datetime) -> dict[str, Any]:
     """The analysis for programs."""
     every = analysis.escalations
-    return {
+    escalations = None
+    if every is not None:
+        escalations = {
+            **msgspec.structs.asdict(every.total),
+            "runs": every.runs,
+            "runs_resolved": every.runs_resolved,
+            "stagnant_guards": dict(ordered(every.by_guard)),
+            "targets": dict(ordered(every.by_target)),
+        }
+    found = {
         "schema_version": 1,
         "created_at": at.isoformat(timespec="seconds"),
         "results": analysis.source,
-        "rows": analysis.rows,
-        "bad_lines": analysis.bad_lines,
-        "repeated_rows": analysis.repeated,
+        "rows": len(analysis.results.rows),
+        "bad_lines": analysis.results.bad_lines,
+        "repeated_rows": analysis.results.repeated,
         "legacy_rows": analysis.legacy,
-        "models": list(analysis.models),
+        "models": analysis.models,
         "instances": analysis.instances,
-        "arms": {arm: _sums(sums) for arm, sums in analysis.arms.items()},
+        "arms": {arm: _sums(runs) for arm, runs in analysis.arms.items()},
         "failed_guards": {arm: dict(counts.most_common()) for arm, counts in analysis.guards.items()},
-        "escalations": None
-        if every is None
-        else {
-            **_helped(every.total),
-            "runs": every.runs,
-            "runs_resolved": every.runs_resolved,
-            "stagnant_guards": {name: _helped(one) for name, one in ordered(every.by_guard)},
-            "targets": {name: _helped(one) for name, one in ordered(every.by_target)},
-        },
+        "escalations": escalations,
         "runs_without_trace": analysis.no_trace if every is not None else None,
-        "failures": [_failure(run) for run in analysis.runs[RunVerdict.GAVE_UP]],
-        "errors": [_failure(run) for run in analysis.runs[RunVerdict.ERROR]],
-        "unresolved": [_failure(run) for run in analysis.runs[RunVerdict.UNRESOLVED]],
+        **{key: [_failure(run) for run in analysis.runs[standing]] for standing, (key, _) in LISTED.items()},
     }
+    return msgspec.to_builtins(found)
 
 
-def _sums(sums: Sums) -> dict[str, Any]:
+def _sums(runs: ArmRuns) -> dict[str, Any]:
     return {
-        "runs": sums.runs,
-        **{str(standing).replace(" ", "_"): sums.standings[standing] for standing in RunVerdict},
-        "retries": sums.retries,
-        "retries_unknown": sums.retries_unknown,
-        "failed_attempts": sums.failed_attempts,
-        "total_tokens": sums.tokens,
-        "tokens_unknown": sums.tokens_unknown,
-        "cost_usd": sums.cost_usd,
-        "cost_unknown": sums.cost_unknown,
-        "mean_wall_sec": mean(sums.wall),
-        "mean_init_sec": mean(sums.init),
-        "mean_workflow_sec": mean(sums.work),
-        "oracle": sums.oracle,
+        "runs": len(runs.rows),
+        **{str(standing).replace(" ", "_"): runs.standings[standing] for standing in RunVerdict},
+        "retries": runs.total("retry_count"),
+        "retries_unknown": runs.unknown("retry_count"),
+        "failed_attempts": runs.total("failed_attempts"),
+        "total_tokens": runs.total("total_tokens"),
+        "tokens_unknown": runs.unknown("total_tokens"),
+        "cost_usd": runs.total("cost_usd"),
+        "cost_unknown": runs.unknown("cost_usd"),
+        "mean_wall_sec": runs.mean("wall_time_seconds"),
+        "mean_init_sec": runs.mean("init_time_seconds"),
+        "mean_workflow_sec": runs.mean("workflow_time_seconds"),
+        "oracle": runs.oracle,
     }
 
 
-def _helped(one: EscalationCount) -> dict[str, int]:
-    return {"times": one.times, "helped": one.helped, "unknown": one.unknown}
+def _failure(run: Run) -> dict[str, Any]:
+    return {
+        **{name: getattr(run.row, name) for name in _TOLD_OF_RUN},
+        "escalations": len(run.escalations) or run.row.escalation_count,
+        "error_summary": run.retries[-1].error_summary if run.retries else None,
+        "retries": list(run.retries),
+    }
 
 
 def ordered(found: Mapping[str, EscalationCount]) -> list[tuple[str, EscalationCount]]:
     """The most frequent first."""
     return sorted(found.items(), key=lambda item: (-item[1].times, item[0]))
-
-
-def _failure(run: Run) -> dict[str, Any]:
-    row = run.row
-    return {
-        "instance_id": row.instance_id,
-        "arm": row.arm,
-        "attempt": row.attempt,
-        "trial": row.trial,
-        "outcome": row.outcome,
-        "failed_step": row.failed_step,
-        "failed_guard": row.failed_guard,
-        "failure": row.failure,
-        "error_class": row.error_class,
-        "error": row.error,
-        "retry_count": row.retry_count,
-        "escalations": len(run.escalations) or row.escalation_count,
-        "cost_usd": row.cost_usd,
-        "error_summary": run.said,
-        "retries": [
-            {"step": one.step, "cycle": one.cycle, "attempt": one.attempt, "guard": one.guard}
-            | {"error_summary": one.said, "final": one.final}
-            for one in run.retries
-        ],
-    }

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from terminalbench.errors import UserError
-from terminalbench.swebench_pro.dataset import is_wanted
+from terminalbench.swebench_pro.dataset import Instance
 
 MARK = "swebench_pro"
 """The key of `[metadata]` that says that a task is an instance."""
@@ -29,23 +28,8 @@ class TaskInstance:
     base_commit: str
 
 
-class NamedInstance(Protocol):
-    """What rows and tasks have in common."""
-
-    @property
-    def instance_id(self) -> str:
-        """The id."""
-        ...
-
-    @property
-    def repo(self) -> str:
-        """Its repository, `owner/name`."""
-        ...
-
-    @property
-    def language(self) -> str:
-        """Its language, by its full name."""
-        ...
+type NamedInstance = Instance | TaskInstance
+"""An instance, as a row or as a task."""
 
 
 def short_id(instance_id: str) -> str:
@@ -89,13 +73,18 @@ class Picks:
     stratify: str = "repository"
     shard: tuple[int, int] | None = None
 
+    def wants(self, one: NamedInstance) -> bool:
+        """Return whether an instance is of the wanted language and has one of `parts` in its id."""
+        of_language = self.language is None or one.language == self.language
+        return of_language and (not self.parts or any(part in one.instance_id for part in self.parts))
 
-def select[N: NamedInstance](instances: Iterable[N], picks: Picks) -> list[N]:
+
+def select[N: (Instance, TaskInstance)](instances: Iterable[N], picks: Picks) -> list[N]:
     """Return the instances that are wanted, in their order.
 
     A larger sample by the same seed holds the smaller one, in every shard: an experiment grows by it.
     """
-    wanted = [one for one in instances if is_wanted(one.instance_id, one.language, picks.language, picks.parts)]
+    wanted = [one for one in instances if picks.wants(one)]
     wanted = wanted[: picks.most] if picks.most else wanted
     drawn = _drawn(wanted, picks)[: picks.sample] if picks.sample else wanted
     if picks.shard is not None:
@@ -105,7 +94,7 @@ def select[N: NamedInstance](instances: Iterable[N], picks: Picks) -> list[N]:
     return [one for one in wanted if one.instance_id in kept]
 
 
-def _drawn[N: NamedInstance](instances: Sequence[N], picks: Picks) -> list[N]:
+def _drawn[N: (Instance, TaskInstance)](instances: Sequence[N], picks: Picks) -> list[N]:
     """Return all instances in an order of which each beginning is a sample: every stratum has its share of it."""
 
     def lot(text: str) -> bytes:
@@ -122,21 +111,6 @@ def _drawn[N: NamedInstance](instances: Sequence[N], picks: Picks) -> list[N]:
     return [one for _, _, one in placed]
 
 
-@dataclass(frozen=True)
-class InstanceCounts:
-    """How many instances there are, by language and by repository, each from many to few."""
-
-    instances: int
-    languages: dict[str, int]
-    repositories: dict[str, int]
-
-
-def count(instances: Sequence[NamedInstance]) -> InstanceCounts:
-    """Count instances."""
-    languages = Counter(one.language for one in instances)
-    repositories = Counter(one.repo for one in instances)
-    return InstanceCounts(len(instances), _ordered(languages), _ordered(repositories))
-
-
-def _ordered(counts: Counter[str]) -> dict[str, int]:
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+def counted(names: Iterable[str]) -> dict[str, int]:
+    """Return how often each name stands there, from many to few."""
+    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))

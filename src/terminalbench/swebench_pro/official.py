@@ -24,8 +24,7 @@ from terminalbench.errors import TbenchError, UserError
 from terminalbench.files import write_bytes
 from terminalbench.harbor.tampering import flags
 from terminalbench.json_files import encode_json, encode_line
-from terminalbench.swebench_pro.dataset import IMAGES
-from terminalbench.swebench_pro.literals import CellError, names
+from terminalbench.swebench_pro.dataset import IMAGES, CellError, names
 from terminalbench.swebench_pro.predictions import Predictions
 from terminalbench.swebench_pro.verdicts import OFFICIAL, PatchVerdict, VerdictState
 

@@ -17,7 +17,7 @@ from terminalbench.json_files import encode_json, encode_line
 from terminalbench.live.status import view_now
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import total
-from terminalbench.swebench_pro import dag, dag_view
+from terminalbench.swebench_pro import dag
 from terminalbench.swebench_pro.output import DAGS, PREDICTIONS, TRACE, TRACES
 from terminalbench.swebench_pro.predictions import prediction
 from terminalbench.swebench_pro.rows import RESULTS, ResultRow, RunVerdict, file_name
@@ -212,7 +212,7 @@ def _write_run(source: RunSource, output: Path) -> None:
     kept: set[Path] = set()
     if source.history is not None:
         graph = dag.build(row.trial or row.place, source.history, source.artifacts or {})
-        page = dag_view.page(graph, f"{row.instance_id}, {row.arm}")
+        page = dag.page(graph, f"{row.instance_id}, {row.arm}")
         kept = {_put(folder / path, encode_json(made)) for path, made in dag.objects(graph)}
         _put(folder / "index.json", encode_json(dag.index(graph)))
         _put(folder / "dag.html", page.encode(errors="replace"))

@@ -4,16 +4,16 @@ Rows are read leniently: older ones, those of AtomicGuard, half-written lines. W
 guessed, and never an error. Results of other tools are read by `terminalbench.formats`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from terminalbench.decode import NOT_DECODED, decode, decoder
+from terminalbench.decode import NOT_DECODED, convert, decode, decoder
 from terminalbench.errors import UserError
 from terminalbench.records.trial import Outcome
 
@@ -231,62 +231,23 @@ def parse_row(line: bytes) -> ResultRow | None:
 
 
 def _lenient(line: bytes) -> ResultRow | None:
+    """Return a row with the fields that have a value of their kind."""
     try:
         raw = decode(line)
     except NOT_DECODED:
         return None
     if not isinstance(raw, dict) or not text_of(raw.get("instance_id")) or not text_of(raw.get("arm")):
         return None
-    return ResultRow(**dict(_fields(raw)))
+    known = {}
+    for declared in msgspec.structs.fields(ResultRow):
+        with suppress(KeyError, msgspec.ValidationError):
+            known[declared.name] = convert(raw[declared.name], declared.type)
+    return ResultRow(**known)
 
 
 _decode = decoder(ResultRow).decode
 
 
-def _fields(raw: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The fields that have a value of their kind."""
-    for name, read in _READERS.items():
-        value = read(raw.get(name))
-        if value is not None:
-            yield name, value
-
-
 def text_of(value: Any) -> str | None:
     """Return a value that is text; None for any other."""
     return value if isinstance(value, str) else None
-
-
-def _truth(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _number(value: Any) -> float | None:
-    ok = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and abs(value) < 2**53
-    return value if ok else None
-
-
-def _whole(value: Any) -> int | None:
-    number = _number(value)
-    return int(number) if number is not None else None
-
-
-def _counts(value: Any) -> dict[str, int | None] | None:
-    return {name: _whole(number) for name, number in value.items()} if isinstance(value, dict) else None
-
-
-def _amounts(value: Any) -> dict[str, float | None] | None:
-    return {name: _number(number) for name, number in value.items()} if isinstance(value, dict) else None
-
-
-def _texts(value: Any) -> list[str] | None:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else None
-
-
-_KINDS: dict[str, Any] = {
-    "total_tokens": _whole, "retry_count": _whole, "failed_attempts": _whole, "escalation_count": _whole,
-    "attempt": _whole, "superseded": _whole, "spent_tokens": _whole, "spent_usd": _number,
-    "wall_time_seconds": _number, "init_time_seconds": _number, "workflow_time_seconds": _number, "cost_usd": _number,
-    "per_step_tokens": _counts, "per_step_cost_usd": _amounts, "resolved": _truth, "oracle": _truth,
-    "simulated": _truth, "best_submitted": _truth, "suspect": _texts,
-}  # fmt: skip
-_READERS = {name: _KINDS.get(name, text_of) for name in ResultRow.__struct_fields__}

@@ -144,7 +144,7 @@ def list_instances_command(
 ) -> int:
     """Count instances by language and repository: of a dataset file, of Hugging Face, or of a folder of tasks."""
     from terminalbench.swebench_pro.dataset import read_rows
-    from terminalbench.swebench_pro.instances import count, read_folder, select
+    from terminalbench.swebench_pro.instances import counted, read_folder, select
     from terminalbench.text.numbers import plural
     from terminalbench.text.table import columns
 
@@ -153,16 +153,17 @@ def list_instances_command(
     read = read_rows(rows, split) if rows is not None else None
     found = read.instances if read is not None else read_folder(tasks or Path())
     wanted = select(found, picks_of(given))
-    counts, refused = count(wanted), read.refused if read is not None else ()
+    languages, repositories = counted(one.language for one in wanted), counted(one.repo for one in wanted)
+    refused = read.refused if read is not None else ()
     if as_json:
         ids = [{"instance_id": one.instance_id, "repo": one.repo, "language": one.language} for one in wanted]
-        shown = {"count": counts.instances, "languages": counts.languages, "repositories": counts.repositories}
+        shown = {"count": len(wanted), "languages": languages, "repositories": repositories}
         print_json({**shown, "instances": ids, "refused": [str(row) for row in refused]})
     else:
-        for title, table in (("language", counts.languages), ("repository", counts.repositories)):
+        for title, table in (("language", languages), ("repository", repositories)):
             click.echo(columns([[title, "instances"], *([name, f"{n:,}"] for name, n in table.items())], left=(0,)))
             click.echo()
-        click.echo(plural(counts.instances, "instance"))
+        click.echo(plural(len(wanted), "instance"))
     for row in refused:
         click.echo(f"refused: {row}", err=True)
     return EXIT_INCOMPLETE if refused else EXIT_OK

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -20,18 +21,18 @@ from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEn
 from workflow.scripted_workflow import ANSWERS, TASK, Bench, ScriptedModel, Verdicts, fatal
 
 ONE = Workflow(
-    name="one", steps={"patch": Step(generator="patch", prompt="Make it.", guards=("patch", "lint"), rmax=2)}
+    name="one", steps={"patch": Step(generator="patch", prompt="Make it.", guards=["patch", "lint"], rmax=2)}
 )
 
 
 def tdd(**patch: object) -> Workflow:
     """Analysis, test, patch; the keys of the patch step can be set."""
     steps = {
-        "analysis": Step(generator="analysis", prompt="Find the cause.", guards=("analysis",), rmax=2),
-        "test": Step(generator="test", prompt="Write a test.", guards=("red",), requires=("analysis",), rmax=2),
-        "patch": Step(generator="patch", prompt="Make it.", guards=("patch", "green"), requires=("analysis", "test")),
+        "analysis": Step(generator="analysis", prompt="Find the cause.", guards=["analysis"], rmax=2),
+        "test": Step(generator="test", prompt="Write a test.", guards=["red"], requires=["analysis"], rmax=2),
+        "patch": Step(generator="patch", prompt="Make it.", guards=["patch", "green"], requires=["analysis", "test"]),
     }
-    steps["patch"] = msgspec.structs.replace(steps["patch"], **patch)
+    steps["patch"] = replace(steps["patch"], **patch)
     return Workflow(name="tdd", steps=steps)
 
 
@@ -90,7 +91,7 @@ def test_retries_are_rmax_and_the_step_is_given_up_after_them() -> None:
 
 
 def test_first_tries_are_at_zero_and_retries_may_be_warmer_also_in_a_later_cycle() -> None:
-    workflow = tdd(rmax=2, patience=2, e_max=1, escalate=("analysis",), retry_temperature=0.7)
+    workflow = tdd(rmax=2, patience=2, e_max=1, escalate=["analysis"], retry_temperature=0.7)
     bench = Bench(workflow, verdicts=Verdicts({"green": ["same", "same", "other"]}))
     bench.run()
     assert [one.temperature for one in bench.model.asked if one.kind is Kind.PATCH] == [0, 0.7, 0, 0.7]
@@ -99,7 +100,7 @@ def test_first_tries_are_at_zero_and_retries_may_be_warmer_also_in_a_later_cycle
 
 def test_a_fatal_verdict_ends_the_run_at_once() -> None:
     bench = Bench(
-        tdd(patience=1, e_max=3, escalate=("analysis",)), verdicts=Verdicts({"green": [fatal("green", "no runner")]})
+        tdd(patience=1, e_max=3, escalate=["analysis"]), verdicts=Verdicts({"green": [fatal("green", "no runner")]})
     )
     result = bench.run()
     assert (result.ending, result.step, result.guard) == (WorkflowEnding.FATAL, "patch", "green")
@@ -197,7 +198,7 @@ def test_what_a_guard_cannot_do_is_raised_after_the_trace_says_so(
 ) -> None:
     """Of our own as it is, of others as their fault."""
     bench = Bench(
-        msgspec.structs.replace(ONE, steps={"patch": msgspec.structs.replace(ONE.steps["patch"], guards=(guard,))}),
+        replace(ONE, steps={"patch": replace(ONE.steps["patch"], guards=[guard])}),
         verdicts=Verdicts({guard: [OSError("no space left")]}),
     )
     with pytest.raises(raised, match="no space left"):
@@ -337,9 +338,9 @@ def test_what_a_guard_does_wrong_is_its_own_fault_and_named(
     monkeypatch.setattr(_Foreign, "does", does)
     monkeypatch.setattr(sys.modules[__name__], "Foreign", _Foreign, raising=False)
     spec = f"{__name__}:Foreign"
-    step = Step(generator="patch", prompt="Make it.", guards=(spec,), guard_timeout_sec=0.2)
+    step = Step(generator="patch", prompt="Make it.", guards=[spec], guard_timeout_sec=0.2)
     if inside:
-        step = msgspec.structs.replace(step, guards=("composite",), options={"composite": {"parts": [spec]}})
+        step = replace(step, guards=["composite"], options={"composite": {"parts": [spec]}})
     bench = Bench(Workflow(name="one", steps={"patch": step}))
     bench.engine = Engine(
         bench.engine._workflow, bench.given, Ports(model=bench.model, workspace=bench.files, sink=bench.sink)
@@ -357,7 +358,7 @@ def test_a_guard_of_a_project_reaches_the_repository_and_what_that_cannot_do_sta
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "Foreign", _Foreign, raising=False)
-    step = Step(generator="patch", prompt="Make it.", guards=(f"{__name__}:Foreign",))
+    step = Step(generator="patch", prompt="Make it.", guards=[f"{__name__}:Foreign"])
     for does in ("passes", "asks too much"):
         monkeypatch.setattr(_Foreign, "does", does)
         bench = Bench(Workflow(name="one", steps={"patch": step}))
@@ -372,7 +373,7 @@ def test_a_guard_of_a_project_reaches_the_repository_and_what_that_cannot_do_sta
 
 @pytest.mark.parametrize("submit_best", [False, True])
 def test_a_run_that_gives_up_leaves_its_best_patch_only_where_the_workflow_says_so(submit_best: bool) -> None:
-    workflow = msgspec.structs.replace(ONE, submit_best=submit_best)
+    workflow = replace(ONE, submit_best=submit_best)
     bench = Bench(workflow, verdicts=Verdicts({"patch": [True, "no", "no"], "lint": ["one"]}))
     result = bench.run()
     assert result.ending is WorkflowEnding.EXHAUSTED

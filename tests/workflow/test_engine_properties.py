@@ -20,13 +20,13 @@ def workflows(draw: st.DrawFn) -> Workflow:
     for index in range(draw(st.integers(1, 4))):
         above = list(steps)
         rmax = draw(st.integers(0, 3))
-        targets = tuple(name for name in above if draw(st.booleans()))
+        targets = [name for name in above if draw(st.booleans())]
         e_max = draw(st.integers(1, 2)) if targets else 0
         steps[f"s{index}"] = Step(
-            generator=KINDS[index],
+            generator=KINDS[index],  # ty: ignore[invalid-argument-type]
             prompt=f"Step {index}.",
-            guards=("one", "two")[: draw(st.integers(0, 2))],
-            requires=tuple(above),
+            guards=["one", "two"][: draw(st.integers(0, 2))],
+            requires=above,
             rmax=rmax,
             patience=draw(st.integers(1, max(1, rmax))),
             e_max=e_max,

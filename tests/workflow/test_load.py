@@ -116,7 +116,7 @@ def test_a_part_of_a_composite_guard_may_have_its_own_way_back() -> None:
         'options = { composite = { parts = ["patch", "lint"], options = { patch = { keep_tests = true } } } }\n'
         'patience = 2\ne_max = 1\nescalate_by_guard = { lint = ["test"] }\n'
     )
-    assert from_texts({"file": text}).steps["patch"].escalate_by_guard == {"lint": ("test",)}
+    assert from_texts({"file": text}).steps["patch"].escalate_by_guard == {"lint": ["test"]}
 
 
 def test_what_is_no_toml_is_an_error() -> None:

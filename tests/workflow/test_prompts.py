@@ -26,7 +26,8 @@ def tried(attempt: int, feedback: str, cycle: int = 1) -> RejectedAttempt:
 
 def test_the_form_of_the_answer_is_in_every_prompt() -> None:
     for name, generator in GENERATORS.items():
-        assert generator.form in text_of(scene(step=Step(generator=name, prompt="x")))
+        step = Step(generator=name, prompt="x")  # ty: ignore[invalid-argument-type]
+        assert generator.form in text_of(scene(step=step))
 
 
 def test_what_is_too_long_is_shortened_with_a_word_and_the_order_and_feedback_stay() -> None:
@@ -41,7 +42,7 @@ def test_what_is_too_long_is_shortened_with_a_word_and_the_order_and_feedback_st
     assert "[... shortened: " in short
     for part in (
         "Mend the clock.",
-        STEP.prompt,
+        STEP.prompt or "",
         "the first error",
         "the second error",
         "the test was wrong",

@@ -1,6 +1,6 @@
 """A workflow that does not get on: equal errors, escalations, budgets, reviews that send it back."""
 
-import msgspec
+from dataclasses import replace
 
 from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.workflow.model import GuardResult, Kind, Step, Workflow
@@ -10,7 +10,7 @@ from workflow.test_engine import ONE, tdd
 
 
 def test_equal_errors_of_one_guard_are_a_stagnation_even_with_others_in_between() -> None:
-    workflow = tdd(rmax=6, patience=3, e_max=1, escalate=("test",))
+    workflow = tdd(rmax=6, patience=3, e_max=1, escalate=["test"])
     verdicts = Verdicts({"patch": [True, "p1", True, True, "p2", True], "green": ["same", "same", "same"]})
     bench = Bench(workflow, verdicts=verdicts)
     assert bench.run().ending is WorkflowEnding.DONE
@@ -27,7 +27,7 @@ def test_a_model_that_swings_between_two_errors_stagnates() -> None:
 
 
 def test_different_errors_are_none() -> None:
-    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("test",))
+    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=["test"])
     bench = Bench(workflow, verdicts=Verdicts({"green": ["one", "two", "three", "four"]}))
     assert bench.run().ending is WorkflowEnding.EXHAUSTED
     assert not bench.of(TraceEventKind.STAGNATION)
@@ -38,13 +38,13 @@ def test_errors_that_differ_in_what_changes_by_itself_are_equal() -> None:
     said = [
         GuardResult(passed=False, guard="green", feedback=f"a.py:{n}: ValueError at 0x7f{n}a in 0.{n}s") for n in (1, 2)
     ]
-    bench = Bench(tdd(rmax=2, patience=2, e_max=1, escalate=("test",)), verdicts=Verdicts({"green": [*said]}))
+    bench = Bench(tdd(rmax=2, patience=2, e_max=1, escalate=["test"]), verdicts=Verdicts({"green": [*said]}))
     bench.run()
     assert len(bench.of(TraceEventKind.STAGNATION)) == 1
 
 
 def test_stagnation_without_a_target_is_told_to_the_model_once_as_an_event_and_from_then_on_in_prompts() -> None:
-    workflow = Workflow(name="one", steps={"patch": msgspec.structs.replace(ONE.steps["patch"], rmax=3, patience=2)})
+    workflow = Workflow(name="one", steps={"patch": replace(ONE.steps["patch"], rmax=3, patience=2)})
     bench = Bench(workflow, verdicts=Verdicts({"lint": ["same", "same", "same"]}))
     assert bench.run().ending is WorkflowEnding.DONE
     assert len(bench.of(TraceEventKind.STAGNATION)) == 1
@@ -52,7 +52,7 @@ def test_stagnation_without_a_target_is_told_to_the_model_once_as_an_event_and_f
 
 
 def test_an_escalation_runs_targets_and_dependents_again_and_each_of_them_is_told_why() -> None:
-    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("analysis",))
+    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=["analysis"])
     bench = Bench(workflow, verdicts=Verdicts({"green": ["wrong value 3", "wrong value 3"]}))
     assert bench.run().ending is WorkflowEnding.DONE
     (escalate,), (invalidate,) = bench.of(TraceEventKind.ESCALATE), bench.of(TraceEventKind.INVALIDATE)
@@ -84,7 +84,7 @@ def test_an_escalation_runs_targets_and_dependents_again_and_each_of_them_is_tol
 
 
 def test_each_retry_of_a_later_cycle_is_told_too() -> None:
-    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("test",))
+    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=["test"])
     bench = Bench(workflow, verdicts=Verdicts({"green": ["same", "same", "other"], "red": [True, "not red"]}))
     assert bench.run().ending is WorkflowEnding.DONE
     summary = bench.of(TraceEventKind.ESCALATE)[0].summary or ""
@@ -94,16 +94,16 @@ def test_each_retry_of_a_later_cycle_is_told_too() -> None:
 
 def test_a_step_that_has_not_run_is_not_told_that_it_runs_again() -> None:
     workflow = tdd()
-    steps = {**workflow.steps, "test": msgspec.structs.replace(
-        workflow.steps["test"], rmax=2, patience=2, e_max=1, escalate=("analysis",))}  # fmt: skip
-    bench = Bench(msgspec.structs.replace(workflow, steps=steps), verdicts=Verdicts({"red": ["same", "same"]}))
+    steps = {**workflow.steps, "test": replace(
+        workflow.steps["test"], rmax=2, patience=2, e_max=1, escalate=["analysis"])}  # fmt: skip
+    bench = Bench(replace(workflow, steps=steps), verdicts=Verdicts({"red": ["same", "same"]}))
     assert bench.run().ending is WorkflowEnding.DONE
     (prompt,) = bench.model.prompts(Kind.PATCH)
     assert "runs again" not in prompt
 
 
 def test_stagnation_is_counted_anew_in_each_cycle() -> None:
-    workflow = tdd(rmax=6, patience=3, e_max=2, escalate=("test",))
+    workflow = tdd(rmax=6, patience=3, e_max=2, escalate=["test"])
     bench = Bench(workflow, verdicts=Verdicts({"green": ["same"] * 9}))
     assert bench.run().ending is WorkflowEnding.EXHAUSTED
     patches = [(e.cycle, e.attempt) for e in bench.of(TraceEventKind.ATTEMPT) if e.step == "patch"]
@@ -113,7 +113,7 @@ def test_stagnation_is_counted_anew_in_each_cycle() -> None:
 
 
 def test_the_guard_that_stagnates_says_where_the_run_goes_back_to() -> None:
-    workflow = tdd(rmax=6, patience=2, e_max=2, escalate=("analysis",), escalate_by_guard={"green": ("test",)})
+    workflow = tdd(rmax=6, patience=2, e_max=2, escalate=["analysis"], escalate_by_guard={"green": ("test",)})
     bench = Bench(workflow, verdicts=Verdicts({"green": ["g", "g"], "patch": [True, True, "p", "p"]}))
     assert bench.run().ending is WorkflowEnding.DONE
     assert [(e.guard, e.targets) for e in bench.of(TraceEventKind.ESCALATE)] == [
@@ -124,7 +124,7 @@ def test_the_guard_that_stagnates_says_where_the_run_goes_back_to() -> None:
 
 
 def test_a_part_of_a_composite_guard_may_say_it_too() -> None:
-    workflow = tdd(rmax=6, patience=1, e_max=1, escalate=("analysis",), escalate_by_guard={"lint": ("test",)})
+    workflow = tdd(rmax=6, patience=1, e_max=1, escalate=["analysis"], escalate_by_guard={"lint": ("test",)})
     parts = (GuardResult(passed=True, guard="apply"), GuardResult(passed=False, guard="lint", feedback="f"))
     said = GuardResult(passed=False, guard="patch", feedback="lint: f", parts=parts)
     bench = Bench(workflow, verdicts=Verdicts({"patch": [said]}))
@@ -134,13 +134,13 @@ def test_a_part_of_a_composite_guard_may_say_it_too() -> None:
 
 
 def test_budgets_act_one_target_at_a_time_until_none_is_left() -> None:
-    workflow = tdd(rmax=3, patience=1, e_max=3, escalate=("test", "analysis"), budgets={"test": 2, "analysis": 1})
+    workflow = tdd(rmax=3, patience=1, e_max=3, escalate=["test", "analysis"], budgets={"test": 2, "analysis": 1})
     bench = Bench(workflow, verdicts=Verdicts({"green": ["same"] * 9}))
     result = bench.run()
     assert [e.targets for e in bench.of(TraceEventKind.ESCALATE)] == [("test",), ("test",), ("analysis",)]
     assert result.ending is WorkflowEnding.EXHAUSTED
     without = Bench(
-        tdd(rmax=3, patience=1, e_max=3, escalate=("test", "analysis")), verdicts=Verdicts({"green": ["s"] * 9})
+        tdd(rmax=3, patience=1, e_max=3, escalate=["test", "analysis"]), verdicts=Verdicts({"green": ["s"] * 9})
     )
     without.run()
     assert {e.targets for e in without.of(TraceEventKind.ESCALATE)} == {("test", "analysis")}
@@ -148,14 +148,14 @@ def test_budgets_act_one_target_at_a_time_until_none_is_left() -> None:
 
 def reviewed(**review: object) -> Workflow:
     step = Step(
-        generator="review", prompt="Review it.", guards=("review",), requires=("analysis", "test", "patch"), rmax=1
+        generator="review", prompt="Review it.", guards=["review"], requires=["analysis", "test", "patch"], rmax=1
     )
-    return Workflow(name="reviewed", steps={**tdd().steps, "review": msgspec.structs.replace(step, **review)})
+    return Workflow(name="reviewed", steps={**tdd().steps, "review": replace(step, **review)})
 
 
 def test_the_verdict_of_a_review_sends_the_run_back_at_once() -> None:
     bench = Bench(
-        reviewed(e_max=2, escalate=("patch",)), verdicts=Verdicts({"review": [back(Kind.PATCH, "off by one"), True]})
+        reviewed(e_max=2, escalate=["patch"]), verdicts=Verdicts({"review": [back(Kind.PATCH, "off by one"), True]})
     )
     assert bench.run().ending is WorkflowEnding.DONE
     assert [(e.targets, e.step) for e in bench.of(TraceEventKind.ESCALATE)] == [(("patch",), "review")]
@@ -172,7 +172,7 @@ def test_the_verdict_of_a_review_sends_the_run_back_at_once() -> None:
 
 
 def test_a_review_chooses_among_its_targets_within_their_budgets() -> None:
-    workflow = reviewed(e_max=4, escalate=("patch", "test", "analysis"), budgets={"patch": 2, "test": 1, "analysis": 1})
+    workflow = reviewed(e_max=4, escalate=["patch", "test", "analysis"], budgets={"patch": 2, "test": 1, "analysis": 1})
     said = [
         back(Kind.TEST, "a"),
         back(Kind.TEST, "b"),
@@ -191,7 +191,7 @@ def test_a_review_chooses_among_its_targets_within_their_budgets() -> None:
 
 def test_unusable_answers_stagnate_as_errors_of_a_guard_do() -> None:
     bad = [ModelError(ModelFault.BAD_ANSWER, "not JSON: line 3 column 7") for _ in range(2)]
-    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=("analysis",), escalate_by_guard={"answer": ("test",)})
+    workflow = tdd(rmax=3, patience=2, e_max=1, escalate=["analysis"], escalate_by_guard={"answer": ("test",)})
     bench = Bench(workflow, model=ScriptedModel({Kind.PATCH: [*bad]}))
     assert bench.run().ending is WorkflowEnding.DONE
     assert [(e.guard, e.targets) for e in bench.of(TraceEventKind.ESCALATE)] == [("answer", ("test",))]

@@ -3,9 +3,9 @@
 import re
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from terminalbench.experiments.schema import workflow_tables
@@ -64,8 +64,8 @@ def test_the_guard_of_the_page_is_one_and_its_step_is_checked(tmp_path: Path, mo
     assert workflow.steps["patch"].guard_timeout_sec == 600
     edits = [{"action": "modify", "path": "a.py", "search": "x", "replace": str(n)} for n in range(5)]
     model = ScriptedModel({Kind.PATCH: [{"edits": edits}] * 9})
-    one = msgspec.structs.replace(workflow.steps["patch"], guards=("my_guards:SmallPatch",))
-    bench = Bench(msgspec.structs.replace(workflow, steps={"patch": one}), model=model)
+    one = replace(workflow.steps["patch"], guards=["my_guards:SmallPatch"])
+    bench = Bench(replace(workflow, steps={"patch": one}), model=model)
     bench.engine = Engine(
         bench.engine._workflow, bench.given, Ports(model=model, workspace=bench.files, sink=bench.sink)
     )

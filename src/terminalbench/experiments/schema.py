@@ -132,9 +132,9 @@ def tables_markdown(pages: Iterable[tuple[str, Any]]) -> str:
 
 def workflow_tables() -> str:
     """The same for the keys of a workflow file."""
-    from terminalbench.workflow.load import StepTable, WorkflowTable
+    from terminalbench.workflow.model import Step, WorkflowTable
 
-    pages = (("", WorkflowTable), ("[steps.<name>]", StepTable))
+    pages = (("", WorkflowTable), ("[steps.<name>]", Step))
     return tables_markdown(pages)
 
 

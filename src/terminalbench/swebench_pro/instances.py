@@ -79,7 +79,7 @@ class Picks:
         return of_language and (not self.parts or any(part in one.instance_id for part in self.parts))
 
 
-def select[N: (Instance, TaskInstance)](instances: Iterable[N], picks: Picks) -> list[N]:
+def select[N: NamedInstance](instances: Iterable[N], picks: Picks) -> list[N]:
     """Return the instances that are wanted, in their order.
 
     A larger sample by the same seed holds the smaller one, in every shard: an experiment grows by it.
@@ -94,7 +94,7 @@ def select[N: (Instance, TaskInstance)](instances: Iterable[N], picks: Picks) ->
     return [one for one in wanted if one.instance_id in kept]
 
 
-def _drawn[N: (Instance, TaskInstance)](instances: Sequence[N], picks: Picks) -> list[N]:
+def _drawn[N: NamedInstance](instances: Sequence[N], picks: Picks) -> list[N]:
     """Return all instances in an order of which each beginning is a sample: every stratum has its share of it."""
 
     def lot(text: str) -> bytes:

@@ -195,31 +195,29 @@ def fold(events: Sequence[TraceEvent], bad_lines: int = 0) -> History:
     # A trace that was continued by a further run holds several starts: the last run says how it ended.
     begin = max((place for place, event in enumerate(events) if event.kind is TraceEventKind.RUN_START), default=0)
     last_run = events[begin:]
-    start = last_run[0] if last_run and last_run[0].kind is TraceEventKind.RUN_START else None
-    end = next((event for event in reversed(last_run) if event.kind is TraceEventKind.RUN_END), None)
+    by_kind = {event.kind: event for event in last_run}  # the last of each
+    nothing = TraceEvent(number=0, at="", kind=TraceEventKind.RUN_END)
+    start = by_kind.get(TraceEventKind.RUN_START, nothing)
+    end = by_kind.get(TraceEventKind.RUN_END, nothing)
+    failed = by_kind.get(TraceEventKind.STEP_FAIL, nothing)
     attempts = _attempts(events)
-    failed = next((event for event in reversed(last_run) if event.kind is TraceEventKind.STEP_FAIL), None)
-    gave_up = end is None or end.ending is not WorkflowEnding.DONE
+    gave_up = end.ending is not WorkflowEnding.DONE
     step = guard = None
     if gave_up:
-        known = [event for event in (end, failed) if event is not None]
-        step = next((event.step for event in known if event.step is not None), None)
-        guard = next((event.guard for event in known if event.guard is not None and event.step in (step, None)), None)
+        step = end.step or failed.step
+        guard = next((event.guard for event in (end, failed) if event.guard and event.step in (step, None)), None)
         last = next((one for one in reversed(attempts) if one.step == step), None)
         if guard is None and last is not None and last.rejected_by is not None:
             guard = last.rejected_by.guard
-    return History(
-        workflow=start.workflow if start is not None else None,
-        config=start.config if start is not None else None,
-        model=start.model if start is not None else None,
-        context=start.context if start is not None else None,
-        oracle=start.oracle if start is not None else False,
-        ending=end.ending if end is not None else None,
-        reason=end.reason if end is not None else None,
-        failure=failed.failure if failed is not None and gave_up else None,
+    return copied(
+        History,
+        start,
+        ending=end.ending,
+        reason=end.reason,
+        failure=failed.failure if gave_up else None,
         failed_step=step,
         failed_guard=guard,
-        patch=end.artifact if end is not None else None,
+        patch=end.artifact,
         attempts=tuple(attempts),
         escalations=tuple(_escalations(events)),
         stagnations=tuple(event.guard or "?" for event in events if event.kind is TraceEventKind.STAGNATION),
@@ -254,16 +252,7 @@ def _attempts(events: Iterable[TraceEvent]) -> list[StepAttempt]:
                 )
             )
         elif event.kind is TraceEventKind.GUARD and found and event.step in (found[-1].step, None):
-            checks.append(
-                GuardCheck(
-                    event.guard or "?",
-                    event.passed,
-                    event.fatal,
-                    event.feedback or "",
-                    event.signature,
-                    event.duration_sec,
-                )
-            )
+            checks.append(copied(GuardCheck, event, guard=event.guard or "?", feedback=event.feedback or ""))
     close()
     return found
 

@@ -7,75 +7,22 @@ profile's id is made of and what an agent is handed, so that nothing is read aga
 import hashlib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, UserError, did_you_mean
-from terminalbench.strict import Problems, join, key, read, read_toml, shown
-from terminalbench.workflow.model import GUARD_SEC, Step, Workflow
+from terminalbench.strict import Problems, join, read, read_toml, shown
+from terminalbench.workflow.model import Step, Workflow, WorkflowTable
 from terminalbench.workflow.rules import check_steps, in_order
 
 SHIPPED = Path(__file__).parent / "shipped"
 FILE = "file"
 _PROMPT = "prompt."
-_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
-_NAME_DOC = "a letter, then letters, digits, - and _"
 
 Texts = Mapping[str, str]
 """The text of a workflow file at "file", and that of each prompt file at "prompt.<step>"."""
-
-
-@dataclass(frozen=True)
-class StepTable:
-    """`[steps.<name>]`: one step. It asks the model for an artifact, which its guards check in their order."""
-
-    generator: Literal["analysis", "localisation", "plan", "test", "patch", "review"] = key(
-        "What the step makes.", required=True
-    )
-    prompt: str | None = key("What the model is told to do. The renderer adds task, context, inputs and feedback.")
-    prompt_file: str | None = key("File with the prompt, next to the workflow file.", non_empty=True)
-    guards: list[str] = key(
-        "Guards in order: a name, or `pkg.mod:Class`. The first that rejects ends the attempt.", factory=list
-    )
-    requires: list[str] = key("Steps whose artifacts the step gets.", factory=list)
-    rmax: int = key("Retries after a rejected attempt, in each cycle.", default=3, minimum=0, maximum=50)
-    patience: int | None = key("How many equal errors of one guard in a cycle count as stagnation.", minimum=1)
-    e_max: int = key("How often the step may send the run back.", default=0, minimum=0, maximum=20)
-    escalate: list[str] = key("Steps above it that run again when it stagnates.", factory=list)
-    escalate_by_guard: dict[str, list[str]] = key(
-        "Targets for the errors of one guard, instead of `escalate`.", factory=dict
-    )
-    budgets: dict[str, int] = key(
-        "How often the step may send the run back to each target; the run then goes to the first target of the list "
-        "that has some left. Without it, all targets run again together.",
-        factory=dict,
-    )
-    temperature: float = key("Temperature of first attempts.", default=0.0, minimum=0, maximum=2)
-    retry_temperature: float | None = key("Temperature of retries; higher than `temperature`.", minimum=0, maximum=2)
-    options: dict[str, Any] = key("Options of each guard, a table by the guard's name.", factory=dict)
-    guard_timeout_sec: float = key(
-        "Time limit of each of its guards, in seconds. Exceeding it is an error of the guard, not a failed attempt.",
-        default=GUARD_SEC,
-        above=0,
-    )
-
-
-@dataclass(frozen=True)
-class WorkflowTable:
-    """The top of a workflow file."""
-
-    name: str = key("Name of the workflow.", pattern=_NAME, pattern_doc=_NAME_DOC, required=True)
-    steps: dict[str, StepTable] = key("The steps.", pattern=_NAME, pattern_doc=_NAME_DOC, required=True)
-    description: str = key("Description, for people.", default="")
-    oracle: bool = key(
-        "The workflow sees the hidden verdict: its results are marked and left out of comparisons.", default=False
-    )
-    submit_best: bool = key(
-        "A run that gives up submits the patch that passed most guards, if there is one; results mark it.",
-        default=False,
-    )
 
 
 def shipped() -> list[str]:
@@ -146,14 +93,8 @@ def from_texts(texts: Texts, where: str = "workflow") -> Workflow:
         check_steps(steps, problems)
     if problems.found:
         raise InvalidFile(where, problems.found)
-    return Workflow(
-        name=table.name,
-        steps=steps,
-        description=table.description,
-        oracle=table.oracle,
-        submit_best=table.submit_best,
-        digest=digest(texts),
-    )
+    tops: dict[str, Any] = vars(table) | {"steps": steps, "digest": digest(texts)}
+    return Workflow(**tops)
 
 
 def digest(texts: Texts) -> str:
@@ -192,32 +133,18 @@ def _tables(texts: Texts) -> dict[str, Any]:
         return {}
 
 
-def _step(name: str, table: StepTable, texts: Texts, problems: Problems) -> Step:
+def _step(name: str, step: Step, texts: Texts, problems: Problems) -> Step:
+    """Return a step with its prompt, which may stand in a file."""
     at = join("steps", name)
     filed = texts.get(f"{_PROMPT}{name}")
-    if table.prompt is not None and table.prompt_file is not None:
+    if step.prompt is not None and step.prompt_file is not None:
         problems.add(f"{at}.prompt_file", "prompt is given too", "keep one of the two")
-    if table.prompt_file is not None and filed is None and not problems.at(f"{at}.prompt_file"):
+    if step.prompt_file is not None and filed is None and not problems.at(f"{at}.prompt_file"):
         problems.add(f"{at}.prompt_file", "its text is missing")
-    prompt = table.prompt if table.prompt is not None else filed or ""
+    prompt = step.prompt if step.prompt is not None else filed or ""
     if not prompt.strip() and not (problems.at(f"{at}.prompt") or problems.at(f"{at}.prompt_file")):
         problems.add(f"{at}.prompt", "every step needs a prompt", "write `prompt`, or name a `prompt_file`")
-    for guard, options in table.options.items():
+    for guard, options in step.options.items():
         if not isinstance(options, Mapping):
             problems.add(join(f"{at}.options", guard), f"must be a table, not {shown(options)}")
-    return Step(
-        generator=table.generator or "",
-        prompt=prompt.strip(),
-        guards=tuple(table.guards),
-        requires=tuple(table.requires),
-        rmax=table.rmax,
-        patience=table.patience,
-        e_max=table.e_max,
-        escalate=tuple(table.escalate),
-        escalate_by_guard={guard: tuple(targets) for guard, targets in table.escalate_by_guard.items()},
-        temperature=table.temperature,
-        retry_temperature=table.retry_temperature,
-        budgets=dict(table.budgets),
-        guard_timeout_sec=table.guard_timeout_sec,
-        options={guard: dict(options) for guard, options in table.options.items() if isinstance(options, Mapping)},
-    )
+    return replace(step, prompt=prompt.strip())

@@ -6,12 +6,14 @@ attempt, and its feedback is part of the next prompt. Everything outside (model,
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from terminalbench.llm.model import Message, Reply, Schema
+from terminalbench.strict import key
 
 
 class Kind(StrEnum):
@@ -25,45 +27,67 @@ class Kind(StrEnum):
     REVIEW = "review"
 
 
+_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
+_NAME_DOC = "a letter, then letters, digits, - and _"
 GUARD_SEC = 1800.0
 """How long each guard may take, unless its step says otherwise."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step of a workflow, as its file declares it. `rmax` counts retries: a cycle has `rmax + 1` attempts.
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """`[steps.<name>]`: one step. It asks the model for an artifact, which its guards check in their order."""
 
-    `patience` equal errors of one guard in a cycle are a stagnation: the step goes back to its targets (by guard, else
-    `escalate`), at most `e_max` times. Without `budgets` to all of them; with `budgets` to the first target that has
-    some left. `options` are those of each guard; one that takes longer than `guard_timeout_sec` is at fault.
-    """
+    generator: Literal["analysis", "localisation", "plan", "test", "patch", "review"] = key(
+        "What the step makes.", required=True
+    )
+    prompt: str | None = key("What the model is told to do. The renderer adds task, context, inputs and feedback.")
+    prompt_file: str | None = key("File with the prompt, next to the workflow file.", non_empty=True)
+    guards: list[str] = key(
+        "Guards in order: a name, or `pkg.mod:Class`. The first that rejects ends the attempt.", factory=list
+    )
+    requires: list[str] = key("Steps whose artifacts the step gets.", factory=list)
+    rmax: int = key("Retries after a rejected attempt, in each cycle.", default=3, minimum=0, maximum=50)
+    patience: int | None = key("How many equal errors of one guard in a cycle count as stagnation.", minimum=1)
+    e_max: int = key("How often the step may send the run back.", default=0, minimum=0, maximum=20)
+    escalate: list[str] = key("Steps above it that run again when it stagnates.", factory=list)
+    escalate_by_guard: dict[str, list[str]] = key(
+        "Targets for the errors of one guard, instead of `escalate`.", factory=dict
+    )
+    budgets: dict[str, int] = key(
+        "How often the step may send the run back to each target; the run then goes to the first target of the list "
+        "that has some left. Without it, all targets run again together.",
+        factory=dict,
+    )
+    temperature: float = key("Temperature of first attempts.", default=0.0, minimum=0, maximum=2)
+    retry_temperature: float | None = key("Temperature of retries; higher than `temperature`.", minimum=0, maximum=2)
+    options: dict[str, Any] = key("Options of each guard, a table by the guard's name.", factory=dict)
+    guard_timeout_sec: float = key(
+        "Time limit of each of its guards, in seconds. Exceeding it is an error of the guard, not a failed attempt.",
+        default=GUARD_SEC,
+        above=0,
+    )
 
-    generator: str
-    prompt: str
-    guards: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()
-    rmax: int = 3
-    patience: int | None = None
-    e_max: int = 0
-    escalate: tuple[str, ...] = ()
-    escalate_by_guard: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    temperature: float = 0.0
-    retry_temperature: float | None = None
-    budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
-    guard_timeout_sec: float = GUARD_SEC
-    options: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+
+@dataclass(frozen=True, kw_only=True)
+class WorkflowTable:
+    """The top of a workflow file."""
+
+    name: str = key("Name of the workflow.", pattern=_NAME, pattern_doc=_NAME_DOC, required=True)
+    steps: dict[str, Step] = key("The steps.", pattern=_NAME, pattern_doc=_NAME_DOC, required=True)
+    description: str = key("Description, for people.", default="")
+    oracle: bool = key(
+        "The workflow sees the hidden verdict: its results are marked and left out of comparisons.", default=False
+    )
+    submit_best: bool = key(
+        "A run that gives up submits the patch that passed most guards, if there is one; results mark it.",
+        default=False,
+    )
 
 
-class Workflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A checked workflow: its steps in an order in which each comes after what it requires.
+@dataclass(frozen=True, kw_only=True)
+class Workflow(WorkflowTable):
+    """A checked workflow: each step comes after those that it requires. `digest` is of its texts."""
 
-    With `submit_best`, a run that gives up leaves its best patch, as one does at its time limit.
-    """
-
-    name: str
-    steps: Mapping[str, Step]
-    description: str = ""
-    oracle: bool = False
-    submit_best: bool = False
     digest: str = ""
 
     def dependents(self, step: str) -> tuple[str, ...]:

@@ -163,7 +163,7 @@ def in_order(steps: Mapping[str, Step], problems: Problems) -> list[str]:
     return order
 
 
-def _known(names: tuple[str, ...], at: str, known: list[str], problems: Problems) -> None:
+def _known(names: Sequence[str], at: str, known: list[str], problems: Problems) -> None:
     for index, name in enumerate(names):
         if name not in known:
             problems.add(f"{at}[{index}]", f'no step is called "{name}"', did_you_mean(name, known))

@@ -73,7 +73,7 @@ class WorkflowState:
         for guard in (rejected.guard, *(part.guard for part in rejected.parts if not part.passed)):
             if guard in step.escalate_by_guard:
                 return tuple(step.escalate_by_guard[guard])
-        return step.escalate
+        return tuple(step.escalate)
 
     def chosen(self, name: str, rejected: GuardResult) -> tuple[str, ...]:
         """Return which targets run again now; none when the step may not send the run back any more.

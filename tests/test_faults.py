@@ -7,13 +7,14 @@ import pytest
 
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES
 from terminalbench.experiments.tables import RunTable
-from terminalbench.faults import ERRORS, ErrorClass, Fault, RetryRule
+from terminalbench.faults import ErrorClass, Fault, RetryRule
 
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 
 
-def test_every_class_has_a_row() -> None:
-    assert list(ERRORS) == list(ErrorClass)
+def test_a_class_is_its_name() -> None:
+    assert ErrorClass("setup") is ErrorClass.SETUP
+    assert (str(ErrorClass.SETUP), ErrorClass.SETUP.value, "setup" in ErrorClass) == ("setup", "setup", True)
 
 
 def test_the_page_lists_every_class_as_it_is() -> None:
@@ -21,18 +22,18 @@ def test_the_page_lists_every_class_as_it_is() -> None:
     assert found is not None
     parts = re.findall(r"\*\*(\w+), run again (.*?)\*\*.*?\n\n((?:- .*\n)+)", found[1])
     listed = [(fault.lower(), again, line) for fault, again, lines in parts for line in lines.splitlines()]
-    rows = [(str(info.fault), str(info.again), f"- `{kind}`: {info.meaning}") for kind, info in ERRORS.items()]
+    rows = [(str(kind.fault), str(kind.again), f"- `{kind}`: {kind.meaning}") for kind in ErrorClass]
     assert sorted(listed) == sorted(rows)
 
 
 @pytest.mark.parametrize("kind", ErrorClass)
 def test_what_a_profile_does_is_run_again_by_name_only(kind: ErrorClass) -> None:
-    assert (kind.info.fault is Fault.PROFILE) == (kind.info.again is RetryRule.BY_NAME)
-    assert kind.info.stops is None or hasattr(RunTable(), kind.info.stops)
+    assert (kind.fault is Fault.PROFILE) == (kind.again is RetryRule.BY_NAME)
+    assert kind.stops is None or hasattr(RunTable(), kind.stops)
 
 
 def test_credit_stops_as_a_wrong_key_does() -> None:
-    assert ErrorClass.CREDIT.info.stops == ErrorClass.AUTH.info.stops == "on_auth_failure"
+    assert ErrorClass.CREDIT.stops == ErrorClass.AUTH.stops == "on_auth_failure"
 
 
 def test_errors_are_called_alike_in_the_analysis() -> None:

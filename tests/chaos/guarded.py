@@ -153,7 +153,7 @@ class GuardedRound(Round):
         """The trace of every run that counts is whole; those of all other tries are where they were put."""
         for row in rows:
             trial = batch / "runs" / (row.trial or "").removeprefix(f"{row.batch}/")
-            events = read_trace(trial).events
+            events = read_trace(trial).records
             ends = [event.ending for event in events if event.kind is TraceEventKind.RUN_END]
             shown = self.output / "traces" / place(row.instance_id, row.arm) / "trace.jsonl"
             same = shown.is_file() and shown.read_bytes() == (trial / "workflow" / "trace.jsonl").read_bytes()
@@ -189,7 +189,7 @@ def _tries(batch: Path) -> list[Path]:
 
 
 def _attempts(trial: Path) -> list[TraceEvent]:
-    return [event for event in read_trace(trial).events if event.kind is TraceEventKind.ATTEMPT]
+    return [event for event in read_trace(trial).records if event.kind is TraceEventKind.ATTEMPT]
 
 
 def play(root: Path, seed: int, tally: Tally, *, fresh: bool = False, kills: int, instances: int) -> WorkflowServer:

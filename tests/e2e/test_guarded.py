@@ -182,9 +182,9 @@ class Ran:
 
     def trace(self, task: str, profile: str = "arm") -> list[TraceEvent]:
         found = read_trace(self.trial(task, profile))
-        assert not found.unreadable
-        assert [event.number for event in found.events] == list(range(1, len(found.events) + 1))
-        return found.events
+        assert not found.bad
+        assert [event.number for event in found.records] == list(range(1, len(found.records) + 1))
+        return found.records
 
     def row(self, task: str, profile: str = "arm") -> dict[str, Any]:
         rows = [row for row in self.lab.index() if (row["task_id"], row["agent_key"]) == (task, profile)]

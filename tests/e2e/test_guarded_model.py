@@ -53,11 +53,11 @@ def test_a_real_model_drives_an_arm_from_end_to_end(lab: Any) -> None:
     assert ended.outcome in ("passed", "failed", "timed_out"), ran.stdout + ran.stderr
     [result] = lab.batch().runs.glob("*/*/result.json")
     trace = read_trace(result.parent)
-    assert not trace.unreadable
-    assert trace.events[0].kind is TraceEventKind.RUN_START
-    end = trace.events[-1]
+    assert not trace.bad
+    assert trace.records[0].kind is TraceEventKind.RUN_START
+    end = trace.records[-1]
     assert end.ending in (WorkflowEnding.DONE, WorkflowEnding.EXHAUSTED, WorkflowEnding.FATAL, WorkflowEnding.TIME)
-    attempts = [event for event in trace.events if event.kind is TraceEventKind.ATTEMPT]
+    attempts = [event for event in trace.records if event.kind is TraceEventKind.ATTEMPT]
     assert attempts
     served = [event.usage.output_tokens or 0 for event in attempts if event.usage is not None]
     assert len(served) == len(attempts)

@@ -19,8 +19,7 @@ from support.pace import seconds
 from support.tasks import write_repository_task
 from support.tiny_gguf import tiny_gguf
 from terminalbench.json_files import read_jsonl
-from terminalbench.llm.local.digest import file_digest
-from terminalbench.llm.local.gguf import read_model_file
+from terminalbench.llm.local.gguf import file_digest, read_model_file
 from terminalbench.llm.local.lease import ServerAccess, models_folder, running, window_of
 from terminalbench.locks import start_ticks
 from terminalbench.overnight.folder import NightFolder

@@ -14,7 +14,7 @@ from terminalbench.experiments.config import load
 from terminalbench.experiments.planner import make_plan
 from terminalbench.experiments.profiles import Profile
 from terminalbench.harbor.jobs import job_config
-from terminalbench.llm.local.digest import file_digest
+from terminalbench.llm.local.gguf import file_digest
 from terminalbench.llm.local.spec import LocalSpec, parse_local
 from terminalbench.llm.model import ModelError
 

@@ -94,7 +94,7 @@ def test_who_uses_up_its_own_sandbox_to_be_tried_again_has_failed(name: str, mes
     document["config"]["environment"] = {"import_path": "terminalbench.sandbox.environment:LocalSandbox"}
     ending = classify(document, ACTED)
     assert (ending.outcome, ending.error_class) == (Outcome.FAILED, expected)
-    assert ErrorClass(expected).info.again is RetryRule.BY_NAME
+    assert ErrorClass(expected).again is RetryRule.BY_NAME
     assert classify({**document, "verifier_result": {"rewards": {"reward": 1}}}, ACTED).outcome is Outcome.PASSED
     for unknown in (elsewhere, classify(document, IDLE)):  # whose disk it was, or that the agent began, is not known
         assert unknown.outcome is Outcome.ERRORED

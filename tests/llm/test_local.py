@@ -25,9 +25,8 @@ from support.pace import seconds
 from support.tiny_gguf import tiny_gguf
 from terminalbench.errors import UserError
 from terminalbench.llm.local import lease as leases
-from terminalbench.llm.local.digest import file_digest
-from terminalbench.llm.local.gguf import read_model_file, served_name
-from terminalbench.llm.local.lease import sizing, speed, window_of
+from terminalbench.llm.local.gguf import file_digest, read_model_file, served_name
+from terminalbench.llm.local.lease import slots_of, speed, window_of
 from terminalbench.llm.local.model import LocalModel
 from terminalbench.llm.local.server import LlamaProxy
 from terminalbench.llm.local.spec import LocalSpec, parse_local, shown_model
@@ -215,17 +214,16 @@ class TestTheFile:
 class TestSizing:
     @pytest.mark.parametrize(("cores", "slots"), [(1, 1), (2, 1), (4, 2), (64, 8)])
     def test_two_cores_answer_one_question(self, file: Path, cores: int, slots: int) -> None:
-        found = sizing(read_model_file(file), 4096, cores, None)
-        assert (found.slots, found.threads, found.window) == (slots, cores, 4096)
+        assert slots_of(read_model_file(file), 4096, cores, None) == slots
 
     def test_memory_takes_slots_and_never_a_part_of_the_window(self, file: Path) -> None:
         model = read_model_file(file)
         one = model.kv_bytes * 4096
         free = model.size + (256 << 20)
-        assert sizing(model, 4096, 16, free + 3 * one).slots == 3
-        error = refused(lambda: sizing(model, 4096, 16, free + one - 1))
+        assert slots_of(model, 4096, 16, free + 3 * one) == 3
+        error = refused(lambda: slots_of(model, 4096, 16, free + one - 1))
         assert error.hint == "set num_ctx=3072"
-        error = refused(lambda: sizing(model, 4096, 16, model.size // 2))
+        error = refused(lambda: slots_of(model, 4096, 16, model.size // 2))
         assert "are free" in error.what
         assert "smaller or more quantized" in (error.hint or "")
 

@@ -21,8 +21,7 @@ from terminalbench.llm.model import (
     chat_model,
     schema_of,
 )
-from terminalbench.llm.ollama import OllamaModel
-from terminalbench.llm.ollama_server import server_url
+from terminalbench.llm.ollama import OllamaModel, server_url
 
 CANARY = "sk-canary-0123456789abcdef"
 

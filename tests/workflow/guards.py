@@ -15,10 +15,9 @@ from terminalbench.workflow.generators import (
     WrittenTest,
     content_of,
 )
-from terminalbench.workflow.guards.own_test import run_test
 from terminalbench.workflow.guards.result import FEEDBACK_CHARS
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
-from terminalbench.workflow.runners.report import CaseReport, CaseVerdict
+from terminalbench.workflow.runners import CaseReport, CaseVerdict, run_test
 from workflow.workspace import FolderWorkspace
 
 KINDS = {Analysis: Kind.ANALYSIS, Localisation: Kind.LOCALISATION, Plan: Kind.PLAN, WrittenTest: Kind.TEST, Patch: Kind.PATCH, Review: Kind.REVIEW}  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from support import tools
 from terminalbench.workflow.generators import Edit, WrittenTest
-from terminalbench.workflow.runners.report import CaseVerdict
+from terminalbench.workflow.runners import CaseVerdict
 from workflow.guards import asked, create, patch, run, verdicts
 from workflow.workspace import FolderWorkspace, repository
 

@@ -13,8 +13,7 @@ from support import tools
 from terminalbench.workflow import checks, programs
 from terminalbench.workflow.languages import Language, Repository, Runner
 from terminalbench.workflow.model import CommandRun
-from terminalbench.workflow.runners import go, node, python
-from terminalbench.workflow.runners.report import MARK, CaseReport, CaseVerdict
+from terminalbench.workflow.runners import MARK, CaseReport, CaseVerdict, command_of, read_report
 from workflow.guards import run, verdicts
 from workflow.workspace import FolderWorkspace, repository
 
@@ -184,7 +183,7 @@ MOCHA = {
 )  # fmt: skip
 def test_reports_of_other_versions_are_read(runner: Runner, told: object, expected: dict[str, str]) -> None:
     """Beside those that the real ones write: see test_real_tools.py."""
-    report = node.read(CommandRun(1, f"{MARK}\n{json.dumps(told, indent=2)}", ""), runner, "web/src/x.test.ts")
+    report = read_report(CommandRun(1, f"{MARK}\n{json.dumps(told, indent=2)}", ""), runner, "web/src/x.test.ts")
     assert verdicts(report) == expected
     assert not report.broken
 
@@ -192,15 +191,18 @@ def test_reports_of_other_versions_are_read(runner: Runner, told: object, expect
 def test_reports_that_say_nothing_are_broken() -> None:
     def read(text: object, runner: Runner) -> CaseReport:
         said = text if isinstance(text, str) else json.dumps(text)
-        return node.read(CommandRun(1, f"SyntaxError: odd\n{MARK}\n{said}", ""), runner, "x.test.js")
+        return read_report(CommandRun(1, f"SyntaxError: odd\n{MARK}\n{said}", ""), runner, "x.test.js")
 
     assert "Cannot find module" in read(BROKEN, Runner.JEST).broken
     for runner in (Runner.JEST, Runner.MOCHA, Runner.NODE):
         for junk in ("", "{", "[]", "null", '{"testResults": 1, "tests": [1]}'):
             assert read(junk, runner).broken
-    assert python.read(CommandRun(4, f"ImportError: conftest\n{MARK}\n", "")).broken
-    assert "ImportError" in python.read(CommandRun(4, f"E   ImportError: no x\n{MARK}\nnot json", "")).broken
-    assert node.read(CommandRun(None, "", ""), Runner.JEST, "x").late
+    assert read_report(CommandRun(4, f"ImportError: conftest\n{MARK}\n", ""), Runner.PYTEST, "test_x.py").broken
+    assert (
+        "ImportError"
+        in read_report(CommandRun(4, f"E   ImportError: no x\n{MARK}\nnot json", ""), Runner.PYTEST, "test_x.py").broken
+    )
+    assert read_report(CommandRun(None, "", ""), Runner.JEST, "x").late
 
 
 def test_the_loader_of_a_packages_test_script_is_used() -> None:
@@ -208,7 +210,7 @@ def test_the_loader_of_a_packages_test_script_is_used() -> None:
         {"scripts": {"test": "NODE_ENV=test node --import tsx --no-warnings --experimental-x --test 'a/*.ts'"}}
     )
     repository = Repository(Language.TYPESCRIPT, ("package.json",), {"package.json": script.encode()})
-    assert node.command(repository, "a.test.ts", Runner.NODE)[-3:] == ["--import", "tsx", "--experimental-x"]
+    assert command_of(repository, "a.test.ts", "", Runner.NODE)[-3:] == ["--import", "tsx", "--experimental-x"]
 
 
 def events(*found: dict) -> CommandRun:
@@ -226,7 +228,7 @@ def test_go_tells_failures_panics_and_compilation_apart() -> None:
         {"Action": "pass", "Test": "TestFine"},
         {"Action": "output", "Test": "TestDies", "Output": "panic: runtime error: index out of range [1]\n"},
     )
-    report = go.read(ran, "shop/guarded_test.go")
+    report = read_report(ran, Runner.GO, "shop/guarded_test.go")
     assert verdicts(report) == {
         "TestTotal/empty": CaseVerdict.FAILED,
         "TestFine": CaseVerdict.PASSED,
@@ -238,15 +240,20 @@ def test_go_tells_failures_panics_and_compilation_apart() -> None:
         json.dumps({"Action": "fail", "Package": "x"}),
         "# x\nshop/guarded_test.go:5:2: undefined: Total\nFAIL x [build failed]",
     )
-    assert "undefined: Total" in go.read(old, "shop/guarded_test.go").broken
+    assert "undefined: Total" in read_report(old, Runner.GO, "shop/guarded_test.go").broken
     new = events(
         {"Action": "build-output", "Output": "./guarded_test.go:5:2: undefined: Total\n"},
         {"Action": "build-fail"},
         {"Action": "fail"},
     )
-    assert "undefined: Total" in go.read(new, "shop/guarded_test.go").broken
-    assert go.read(CommandRun(127, "", "go: not found"), "a_test.go").missing == "Go"
-    assert go.command("shop/x_test.go", "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) {}")[-2:] == [
+    assert "undefined: Total" in read_report(new, Runner.GO, "shop/guarded_test.go").broken
+    assert read_report(CommandRun(127, "", "go: not found"), Runner.GO, "a_test.go").missing == "Go"
+    assert command_of(
+        Repository(Language.GO, (), {}),
+        "shop/x_test.go",
+        "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) {}",
+        Runner.GO,
+    )[-2:] == [
         "shop",
         "^(TestA|TestB)$",
     ]

@@ -37,12 +37,12 @@ def run_in(trial: Path) -> Bench:
 def test_a_run_leaves_its_events_and_every_artifact(tmp_path: Path) -> None:
     run_in(tmp_path)
     trace = read_trace(tmp_path)
-    assert not trace.unreadable
-    assert [event.number for event in trace.events] == list(range(1, len(trace.events) + 1))
-    assert trace.events[0].kind is TraceEventKind.RUN_START
-    assert trace.events[0].config == load("s1_tdd").digest
-    assert trace.events[-1].ending is WorkflowEnding.DONE
-    made = [event.artifact for event in trace.events if event.kind is TraceEventKind.ATTEMPT]
+    assert not trace.bad
+    assert [event.number for event in trace.records] == list(range(1, len(trace.records) + 1))
+    assert trace.records[0].kind is TraceEventKind.RUN_START
+    assert trace.records[0].config == load("s1_tdd").digest
+    assert trace.records[-1].ending is WorkflowEnding.DONE
+    made = [event.artifact for event in trace.records if event.kind is TraceEventKind.ATTEMPT]
     artifacts = [read_artifact(tmp_path, artifact or "") for artifact in made]
     assert [artifact.kind for artifact in artifacts if artifact] == [Kind.ANALYSIS, Kind.TEST, Kind.PATCH]
     assert [artifact.id == Artifact.name_of(artifact.kind, artifact.content) for artifact in artifacts if artifact] == [
@@ -59,14 +59,14 @@ def test_each_line_is_on_disk_when_it_is_written(tmp_path: Path) -> None:
 
 def test_a_torn_last_line_is_left_out_and_a_further_run_counts_on(tmp_path: Path) -> None:
     run_in(tmp_path)
-    before = len(read_trace(tmp_path).events)
+    before = len(read_trace(tmp_path).records)
     with trace_file(tmp_path).open("ab") as stream:
         stream.write(b'{"number": 99, "at": "2026')
-    assert len(read_trace(tmp_path).events) == before
+    assert len(read_trace(tmp_path).records) == before
     run_in(tmp_path)
     trace = read_trace(tmp_path)
-    assert len(trace.unreadable) == 1
-    assert [event.number for event in trace.events] == list(range(1, 2 * before + 1))
+    assert len(trace.bad) == 1
+    assert [event.number for event in trace.records] == list(range(1, 2 * before + 1))
 
 
 def test_an_artifact_that_is_there_stays_as_it_was(tmp_path: Path) -> None:
@@ -109,4 +109,4 @@ def test_a_large_patch_that_was_applied_is_kept_once(tmp_path: Path, letters: in
 
 
 def test_a_trial_without_a_workflow_has_no_trace(tmp_path: Path) -> None:
-    assert read_trace(tmp_path).events == []
+    assert read_trace(tmp_path).records == []

@@ -16,7 +16,7 @@ from terminalbench.analytics.run import Progress, analyse
 from terminalbench.analytics.selection import Filter, SelectedBatch, pick, ran
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch
-from terminalbench.faults import ERRORS, Fault
+from terminalbench.faults import ErrorClass, Fault
 from terminalbench.index.queries import CellState
 from terminalbench.records.trial import TAMPERING, Finding, Outcome, ReadState, TaskRef
 from terminalbench.text.failures import failure_advice, failure_words
@@ -187,7 +187,7 @@ def failure_classes(failed: Sequence[FailedTrial]) -> list[FailureGroup]:
     """Failed trials by class, the largest first; of how many the class is a person's word."""
     said = Counter(one.failure_class for one in failed if one.labelled)
     groups = _grouped((one.failure_class, one) for one in failed)
-    faults = {kind.value: info.fault for kind, info in ERRORS.items()}
+    faults = {kind.value: kind.fault for kind in ErrorClass}
     return [msgspec.structs.replace(group, labelled=said[group.what], fault=faults.get(group.what)) for group in groups]
 
 

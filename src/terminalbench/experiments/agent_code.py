@@ -127,7 +127,7 @@ def named_by_options(options: Mapping[str, Any], root: Path) -> Iterator[tuple[s
 def _model_file(model: str | None) -> dict[str, str]:
     if not is_local(model):
         return {}
-    from terminalbench.llm.local.digest import file_digest  # only experiments with such a model pay for it
+    from terminalbench.llm.local.gguf import file_digest  # only experiments with such a model pay for it
 
     return {"model": file_digest(parse_local(model).path)[:DIGITS]}
 

@@ -73,7 +73,7 @@ class Mount:
         return total.hexdigest()[:DIGITS]
 
     def _content(self, name: str, about: os.stat_result) -> str:
-        from terminalbench.llm.local.digest import file_digest  # only mounts pay for it
+        from terminalbench.llm.local.gguf import file_digest  # only mounts pay for it
 
         path = self.source / name if name else self.source
         if stat.S_ISLNK(about.st_mode):

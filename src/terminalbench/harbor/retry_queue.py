@@ -112,7 +112,7 @@ class JobTries:
     def decide(self, trial: str, ending: TrialEnding) -> bool:
         """Return whether `trial`, whose try ended so, is tried again: called in the task that runs it."""
         found = ending.error_class
-        again = found is not None and found.info.again is RetryRule.AT_ONCE and not ending.outcome.measured
+        again = found is not None and found.again is RetryRule.AT_ONCE and not ending.outcome.measured
         again = again and self._count[trial] < self._most
         self._again[asyncio.current_task()] = again
         return again

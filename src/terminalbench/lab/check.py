@@ -29,7 +29,7 @@ from terminalbench.harbor.read.results import read_job
 from terminalbench.live.state import LiveState, replay
 from terminalbench.llm.local.spec import LocalSpec, is_local, parse_local
 from terminalbench.llm.model import ModelError
-from terminalbench.llm.ollama_server import OllamaServer, server_url
+from terminalbench.llm.ollama import OllamaServer, server_url
 from terminalbench.records.event import Event
 from terminalbench.records.trial import Outcome, TaskRef, Trial
 from terminalbench.runner.environment import child_environment

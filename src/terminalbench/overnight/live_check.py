@@ -14,7 +14,7 @@ from terminalbench.experiments.agents import agent_info
 from terminalbench.llm.check import CALL, PING
 from terminalbench.llm.local.spec import parse_local
 from terminalbench.llm.model import ModelError, ModelFault
-from terminalbench.llm.ollama_server import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
+from terminalbench.llm.ollama import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
 from terminalbench.overnight.probe import ProbeReport, ProbeRequest
 from terminalbench.registry import import_path
 from terminalbench.runner.executors.local import ask
@@ -91,7 +91,7 @@ def local_facts(spec: str, model: str, options: Mapping[str, Any]) -> dict[str, 
 
 def local_still(spec: str, model: str, facts: Mapping[str, str]) -> None:
     """Check that the file is still the one that was checked. Raises `UserError`."""
-    from terminalbench.llm.local.digest import file_digest
+    from terminalbench.llm.local.gguf import file_digest
 
     path = parse_local(model).path
     try:

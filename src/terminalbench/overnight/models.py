@@ -242,7 +242,7 @@ def _key(spec: str) -> str:
 
 
 def _server(endpoint: str | None, facts: Mapping[str, str] | None, environment: Mapping[str, str]) -> str:
-    from terminalbench.llm.ollama_server import server_url
+    from terminalbench.llm.ollama import server_url
 
     return (facts or {}).get("server") or server_url(endpoint or environment.get("OLLAMA_HOST"))
 

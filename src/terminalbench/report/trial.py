@@ -257,7 +257,7 @@ def _ending(trial: Trial, why: str | None, safety: SafetyNote | None) -> list[st
         kind = " ".join(str(part) for part in (trial.error_class, trial.error_type) if part)
         lines.append(f"  error     {kind}: {trial.error_message}")
     if trial.error_class is not None:
-        info = trial.error_class.info
+        info = trial.error_class
         lines.append(f"  fault     of the {info.fault}: {info.meaning}")
     lines += _wait(trial.wait)
     lines += [f"  doubtful  {doubt(reason)}" for reason in trial.suspect]

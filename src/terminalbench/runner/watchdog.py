@@ -216,7 +216,7 @@ class Watchdog:
 
 def _policy(kind: str | None) -> str | None:
     """The key of `[run]` that says what a streak of these errors leads to; None: nothing."""
-    return ErrorClass(kind).info.stops if kind in _SPOKEN else None
+    return ErrorClass(kind).stops if kind in _SPOKEN else None
 
 
 def _machine(sample: MachineSample) -> list[Alert]:

@@ -46,6 +46,8 @@ FOLDER = "evaluation"
 _SAID = "eval_error: "
 """How the verifier of an instance begins to say why it has no verdict."""
 _LOG_BYTES = 20_000
+_JUDGED_BY = ("task.toml", "environment", "tests")
+"""The files of a task that the verdict on a patch depends on."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def _experiment(
         write_bytes(file, arm.content)
         options = {"predictions": str(file.absolute()), "sha256": arm.digest}
         profiles[keys[arm.arm]] = {"agent": "patch", "description": f"predictions of {arm.arm}", "options": options}
-    tasks = [[one.instance_id, _digest(one.folder)] for one in instances]
+    tasks = [[one.instance_id, official.digest_of(one.folder, _JUDGED_BY)] for one in instances]
     what = hashlib.sha256(json.dumps([profiles, tasks, settings.container_env], sort_keys=True).encode()).hexdigest()
     slug = f"evaluate-{what[:12]}"
     settings_table: dict[str, object] = {
@@ -201,17 +203,6 @@ def _experiment(
         "profiles": profiles,
     }
     return slug, tomlkit.dumps(document)
-
-
-def _digest(folder: Path) -> str:
-    """Return what the verdict on a patch depends on: the files of a task."""
-    files = [path for part in ("task.toml", "environment", "tests") for path in _below(folder / part)]
-    said = [[str(path.relative_to(folder)), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
-
-
-def _below(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
 
 
 def _verifier_sec(instances: Sequence[TaskInstance]) -> float:

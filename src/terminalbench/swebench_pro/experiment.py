@@ -211,7 +211,7 @@ def _run(
     before = output.experiment_toml.read_text() if output.experiment_toml.is_file() else None
     write_project_file(output.experiment_toml, text)
     experiment = load(output.experiment_toml)
-    told = _with_projections(_with_workers(listener or Listener(), wanted.max_workers), output)
+    told = _watching(listener or Listener(), output, wanted.max_workers)
     if not batches:
         ended = run(experiment, listener=told)
     else:
@@ -259,27 +259,11 @@ def differences(experiment: Experiment, plan: Plan) -> list[str]:
     return found + changed_settings(plan.settings, experiment.run)
 
 
-def _with_workers(listener: Listener, workers: int) -> Listener:
-    """The listener, and workers handed on from arm to arm."""
-    sharing: list[WorkerSharing] = []
-
-    def prepared(plan: Plan, batch: Batch, trials: int) -> None:
-        if not sharing and workers > 1 and len(plan.jobs) > 1:
-            sharing.append(WorkerSharing(batch, workers))
-        listener.prepared(plan, batch, trials)
-
-    def tick() -> None:
-        if sharing:
-            sharing[0].tick()
-        listener.tick()
-
-    return replace(listener, prepared=prepared, tick=tick)
-
-
-def _with_projections(listener: Listener, output: Output) -> Listener:
-    """The listener, and projections that are written again as trials end."""
+def _watching(listener: Listener, output: Output, workers: int) -> Listener:
+    """The listener; besides, workers are handed on from arm to arm, and projections written again as trials end."""
     batches: list[Batch] = []
     known: dict[str, ResultRow] = {}
+    sharing: list[WorkerSharing] = []
 
     def write() -> None:
         try:
@@ -291,6 +275,8 @@ def _with_projections(listener: Listener, output: Output) -> Listener:
 
     def prepared(plan: Plan, batch: Batch, trials: int) -> None:
         batches[:] = [*output.batches()[:-1], batch]
+        if not sharing and workers > 1 and len(plan.jobs) > 1:
+            sharing.append(WorkerSharing(batch, workers))
         listener.prepared(plan, batch, trials)
 
     def event(event: Event) -> None:
@@ -299,6 +285,8 @@ def _with_projections(listener: Listener, output: Output) -> Listener:
 
     def tick() -> None:
         live.tick()
+        for shared in sharing:
+            shared.tick()
         listener.tick()
 
     return replace(listener, prepared=prepared, tick=tick, event=event)

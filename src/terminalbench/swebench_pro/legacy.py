@@ -141,13 +141,13 @@ def _events(objects: Sequence[Mapping[str, Any]], row: ResultRow) -> tuple[dict[
     cycles: dict[str, int] = {}
     seen: dict[str, int] = {}
     first = str(objects[0].get("created_at") or "")
-    events = [TraceEvent(number=1, at=first, kind=TraceEventKind.RUN_START, workflow=row.arm, model=row.model)]
+    events = [_event(TraceEventKind.RUN_START, first, workflow=row.arm, model=row.model)]
     for raw in objects:
         step, at = str(raw.get("action_pair_id") or "?"), str(raw.get("created_at") or "")
         if raw.get("previous_attempt_id") is None or step not in cycles:
             cycles[step] = cycles.get(step, 0) + 1
             seen[step] = 0
-            events.append(TraceEvent(number=1, at=at, kind=TraceEventKind.STEP_START, step=step, cycle=cycles[step]))
+            events.append(_event(TraceEventKind.STEP_START, at, step=step, cycle=cycles[step]))
         seen[step] += 1
         where: dict[str, Any] = {"step": step, "cycle": cycles[step], "attempt": seen[step]}
         metadata, context = _table(raw.get("metadata")), _table(raw.get("context"))
@@ -156,19 +156,14 @@ def _events(objects: Sequence[Mapping[str, Any]], row: ResultRow) -> tuple[dict[
         used = {name: names[one] for name, one in _table(context.get("dependency_artifacts")).items() if one in names}
         if artifact is not None:
             names[str(raw["artifact_id"])] = artifact
-        reason = str(error) if error else None
-        attempt = TraceEvent(
-            number=1,
-            at=at,
-            kind=TraceEventKind.ATTEMPT,
-            artifact=artifact,
-            reason=reason,
-            usage=_usage(metadata),
-            uses=used,
-            **where,
-        )
-        events += [attempt, *_guards(raw, at, where)]
+        told = {"artifact": artifact, "reason": str(error) if error else None, "usage": _usage(metadata), "uses": used}
+        events += [_event(TraceEventKind.ATTEMPT, at, **told, **where), *_guards(raw, at, where)]
     return artifacts, [*events, _end(objects, events)]
+
+
+def _event(kind: TraceEventKind, at: str, **fields: Any) -> TraceEvent:
+    """An event that gets its number when all are in order."""
+    return TraceEvent(number=1, at=at, kind=kind, **fields)
 
 
 def _artifact(raw: Mapping[str, Any], step: str, where: Mapping[str, Any], found: dict[str, Artifact]) -> str:
@@ -184,21 +179,19 @@ def _guards(raw: Mapping[str, Any], at: str, where: Mapping[str, Any]) -> Iterab
     accepted = raw.get("status") in ("accepted", "superseded") or result.get("passed") is True
     if result and not _table(raw.get("metadata")).get("generator_error"):
         name, said = str(result.get("guard_name") or "guard"), str(result.get("feedback") or "")
-        fatal = result.get("fatal") is True
-        yield TraceEvent(
-            number=1, at=at, kind=TraceEventKind.GUARD, guard=name, passed=accepted, fatal=fatal, feedback=said, **where
-        )
+        told = {"guard": name, "passed": accepted, "fatal": result.get("fatal") is True, "feedback": said}
+        yield _event(TraceEventKind.GUARD, at, **told, **where)
     if accepted:
-        yield TraceEvent(number=1, at=at, kind=TraceEventKind.STEP_PASS, step=where["step"], cycle=where["cycle"])
+        yield _event(TraceEventKind.STEP_PASS, at, step=where["step"], cycle=where["cycle"])
 
 
 def _end(objects: Sequence[Mapping[str, Any]], events: Sequence[TraceEvent]) -> TraceEvent:
     """Return how the run ended: with the last artifact accepted, or given up at its step."""
     last, at = events[-1], str(objects[-1].get("created_at") or "")
     if last.kind is TraceEventKind.STEP_PASS:
-        return TraceEvent(number=1, at=at, kind=TraceEventKind.RUN_END, ending=WorkflowEnding.DONE)
+        return _event(TraceEventKind.RUN_END, at, ending=WorkflowEnding.DONE)
     ending = WorkflowEnding.FATAL if last.fatal else WorkflowEnding.EXHAUSTED
-    return TraceEvent(number=1, at=at, kind=TraceEventKind.RUN_END, ending=ending, step=last.step, guard=last.guard)
+    return _event(TraceEventKind.RUN_END, at, ending=ending, step=last.step, guard=last.guard)
 
 
 def _numbered(events: Iterable[TraceEvent]) -> list[TraceEvent]:

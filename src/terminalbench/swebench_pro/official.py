@@ -76,7 +76,7 @@ class Checkout:
         files."""
         top = self._git("rev-parse", "--show-toplevel")
         if top is None or Path(top).resolve() != self.folder.resolve():
-            return f"sha256:{self._digest()}"
+            return f"sha256:{digest_of(self.folder, (SCRIPTS, DOCKERFILES))[:40]}"
         changed = self._git("status", "--porcelain", "--", SCRIPTS, DOCKERFILES)
         return f"{self._git('rev-parse', 'HEAD')}{'-dirty' if changed else ''}"
 
@@ -133,12 +133,6 @@ class Checkout:
         except UnicodeDecodeError as error:
             raise NotInCheckout(f"{path} of the evaluator is not UTF-8") from error
 
-    def _digest(self) -> str:
-        parts = [path for name in (SCRIPTS, DOCKERFILES) for path in sorted((self.folder / name).rglob("*"))]
-        files = [path for path in parts if path.is_file()]
-        listed = [[str(path.relative_to(self.folder)), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
-        return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:40]
-
     def _git(self, *arguments: str) -> str | None:
         command = ["git", "-C", str(self.folder), "--no-optional-locks", *arguments]
         try:
@@ -148,6 +142,13 @@ class Checkout:
         except (OSError, subprocess.TimeoutExpired):
             return None
         return ran.stdout.strip() if ran.returncode == 0 else None
+
+
+def digest_of(folder: Path, parts: Iterable[str]) -> str:
+    """Return the digest of all files in some parts of a folder, each a file or a folder."""
+    found = [path for part in parts for path in (folder / part, *sorted((folder / part).rglob("*"))) if path.is_file()]
+    listed = [[str(path.relative_to(folder)), hashlib.sha256(path.read_bytes()).hexdigest()] for path in found]
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
 
 
 _GRACE_SEC = 10.0

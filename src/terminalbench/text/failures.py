@@ -5,7 +5,7 @@ The names are those of docs/analysis.md; a class that only an error has takes it
 
 from dataclasses import dataclass
 
-from terminalbench.faults import ERRORS, ErrorClass, Fault
+from terminalbench.faults import ErrorClass, Fault
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ def failure_words(name: str) -> str:
     """Return a class in words; one that a person or another analyzer made up as it is."""
     if name in FAILURES:
         return FAILURES[name].words
-    return ERRORS[ErrorClass(name)].meaning if name in ERRORS else name.replace("_", " ")
+    return ErrorClass(name).meaning if name in ErrorClass else name.replace("_", " ")
 
 
 def failure_advice(name: str) -> str:
     """Return what to try next against a class of failure."""
     if name in FAILURES:
         return FAILURES[name].advice
-    if name not in ERRORS:
+    if name not in ErrorClass:
         return "read one of these trials"
-    if ERRORS[ErrorClass(name)].fault is Fault.BENCH:
+    if ErrorClass(name).fault is Fault.BENCH:
         return "this says nothing about the profile: fix the cause, and run it again"
     return "read the error and the step before it: it counts as the profile's own failure"

@@ -6,16 +6,16 @@ A tool that is not installed checks nothing, and is named: a guard never takes i
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from terminalbench.decode import NOT_DECODED, decode
-from terminalbench.workflow.languages import Language, of_file
+from terminalbench.workflow.languages import WEB, Language, of_file
 from terminalbench.workflow.model import CommandRun, Workspace
 from terminalbench.workflow.programs import program
-from terminalbench.workflow.runners.python import PYTHON
+from terminalbench.workflow.runners import PYTHON
 from terminalbench.workflow.state import normalised
 
 _PYTHON = PYTHON + 'exec "$py" -I -c "$@"'
@@ -33,7 +33,6 @@ _VET = 'command -v go >/dev/null 2>&1 || exit 127; for d do (cd "./$d" && go vet
 _AT = re.compile(
     r"^(?:vet: )?(?P<path>[^\s:()]+\.\w+)(?::(?P<line>\d+)(?::\d+)?:|\((?P<tsline>\d+),\d+\):)\s*(?P<message>.+)$"
 )
-_TIMED = "did not finish"
 _LINT_SEC = 180
 
 
@@ -94,54 +93,69 @@ async def new_flaws(workspace: Workspace, files: Mapping[str, bytes | None]) -> 
     return CheckResult(tuple(new), after.notes)
 
 
+@dataclass(frozen=True)
+class _Tool:
+    """A tool that checks files: how it is called, the files it is for, and who reads what it says."""
+
+    name: str
+    words: Sequence[str]
+    paths: Sequence[str]
+    read: Callable[["_Tool", CommandRun], CheckResult]
+
+    def failed(self, ran: CommandRun) -> CheckResult:
+        """Return the result of a run whose words cannot be read."""
+        said = normalised(ran.stderr)[-200:] or f"exit code {ran.code}"
+        return CheckResult(notes=(f"{self.name} could not check: {said}",))
+
+
+async def _checked(
+    workspace: Workspace, files: Mapping[str, bytes | None], tools: Sequence[_Tool], timeout_sec: float
+) -> CheckResult:
+    """Run the tools that have files to check, one after the other."""
+    flaws, notes = list[FileFlaw](), list[str]()
+    for tool in tools:
+        if not tool.paths:
+            continue
+        ran = await workspace.run(["sh", "-c", *tool.words], timeout_sec=timeout_sec, files=files)
+        if ran.code is None:
+            notes.append(f"{tool.name} did not finish in time and checked nothing")
+        elif ran.code == 127:
+            notes.append(f"{tool.name} is not installed here and checked nothing")
+        else:
+            found = tool.read(tool, ran)
+            flaws += found.flaws
+            notes += found.notes
+    return CheckResult(tuple(flaws), tuple(notes))
+
+
 async def _syntax(
     workspace: Workspace, files: Mapping[str, bytes | None], paths: Sequence[str], timeout_sec: float
 ) -> CheckResult:
-    flaws, notes = list(_json_flaws(files)), list[str]()
-    by = _by_tool([path for path in paths if files.get(path, b"") is not None])
-    if by.python:
-        words = ["sh", "-c", _PYTHON, "sh", program("python_check.py"), "syntax", *by.python]
-        _take(await workspace.run(words, timeout_sec=timeout_sec, files=files), "Python", flaws, notes)
-    if by.web:
-        words = ["sh", "-c", _NODE, "sh", program("node_check.cjs"), *by.web]
-        _take(await workspace.run(words, timeout_sec=timeout_sec, files=files), "Node", flaws, notes)
-    if by.go:
-        ran = await workspace.run(["sh", "-c", _GOFMT, "sh", *by.go], timeout_sec=timeout_sec, files=files)
-        _take_lines(ran, "gofmt", by.go, flaws, notes)
-    return CheckResult(tuple(flaws), tuple(notes))
+    there = [path for path in paths if files.get(path, b"") is not None]
+    python, web, go = _of(there, Language.PYTHON), _of(there, *WEB), _of(there, Language.GO)
+    tools = (
+        _Tool("Python", (_PYTHON, "sh", program("python_check.py"), "syntax", *python), python, _ours),
+        _Tool("Node", (_NODE, "sh", program("node_check.cjs"), *web), web, _ours),
+        _Tool("gofmt", (_GOFMT, "sh", *go), go, _lines_of_its_files),
+    )
+    found = await _checked(workspace, files, tools, timeout_sec)
+    return CheckResult((*_json_flaws(files), *found.flaws), found.notes)
 
 
 async def _lint(workspace: Workspace, files: Mapping[str, bytes | None], paths: Sequence[str]) -> CheckResult:
-    flaws, notes = list[FileFlaw](), list[str]()
-    by = _by_tool(paths)
-    if by.python:
-        words = ["sh", "-c", _PYTHON, "sh", program("python_check.py"), "lint", *by.python]
-        _take(await workspace.run(words, timeout_sec=_LINT_SEC, files=files), "Python", flaws, notes)
-    if by.go:
-        folders = sorted({path.rpartition("/")[0] or "." for path in by.go})
-        ran = await workspace.run(["sh", "-c", _VET, "sh", *folders], timeout_sec=_LINT_SEC, files=files)
-        _take_lines(ran, "go vet", (), flaws, notes)
-    if by.web:
-        ran = await workspace.run(["sh", "-c", _ESLINT, "sh", *by.web], timeout_sec=_LINT_SEC, files=files)
-        _take_eslint(ran, by.web, flaws, notes)
-    if any(of_file(path) is Language.TYPESCRIPT for path in by.web):
-        ran = await workspace.run(["sh", "-c", _TSC], timeout_sec=_LINT_SEC, files=files)
-        _take_lines(ran, "tsc", (), flaws, notes)
-    return CheckResult(tuple(flaws), tuple(notes))
+    python, web, go = _of(paths, Language.PYTHON), _of(paths, *WEB), _of(paths, Language.GO)
+    folders = sorted({path.rpartition("/")[0] or "." for path in go})
+    tools = (
+        _Tool("Python", (_PYTHON, "sh", program("python_check.py"), "lint", *python), python, _ours),
+        _Tool("go vet", (_VET, "sh", *folders), go, _lines),
+        _Tool("eslint", (_ESLINT, "sh", *web), web, _eslint),
+        _Tool("tsc", (_TSC,), _of(paths, Language.TYPESCRIPT), _lines),
+    )
+    return await _checked(workspace, files, tools, _LINT_SEC)
 
 
-@dataclass(frozen=True)
-class _Paths:
-    python: tuple[str, ...]
-    web: tuple[str, ...]
-    go: tuple[str, ...]
-
-
-def _by_tool(paths: Sequence[str]) -> _Paths:
-    def of(*languages: Language) -> tuple[str, ...]:
-        return tuple(path for path in paths if of_file(path) in languages)
-
-    return _Paths(of(Language.PYTHON), of(Language.JAVASCRIPT, Language.TYPESCRIPT), of(Language.GO))
+def _of(paths: Sequence[str], *languages: Language) -> list[str]:
+    return [path for path in paths if of_file(path) in languages]
 
 
 def _json_flaws(files: Mapping[str, bytes | None]) -> list[FileFlaw]:
@@ -156,48 +170,38 @@ def _json_flaws(files: Mapping[str, bytes | None]) -> list[FileFlaw]:
     return found
 
 
-def _take(ran: CommandRun, tool: str, flaws: list[FileFlaw], notes: list[str]) -> None:
+def _ours(tool: _Tool, ran: CommandRun) -> CheckResult:
     """Read what one of our programs said."""
-    if _silent(ran, tool, notes):
-        return
     try:
         told = decode(ran.stdout.strip().rpartition("\n")[2], _CheckerReport)
     except msgspec.MsgspecError:
-        notes.append(f"{tool} could not check: {normalised(ran.stderr)[-200:] or f'exit code {ran.code}'}")
-        return
-    flaws += told.flaws
-    if told.unchecked:
-        notes.append(f"no parser is installed for {', '.join(told.unchecked[:5])}")
+        return tool.failed(ran)
+    notes = (f"no parser is installed for {', '.join(told.unchecked[:5])}",) if told.unchecked else ()
+    return CheckResult(tuple(told.flaws), notes)
 
 
-def _take_lines(ran: CommandRun, tool: str, only: Sequence[str], flaws: list[FileFlaw], notes: list[str]) -> None:
-    """Read the lines `file:line:column: message` of a tool, about the files in `only` when it names some."""
-    if _silent(ran, tool, notes):
-        return
-    for line in f"{ran.stdout}\n{ran.stderr}".splitlines():
-        found = _AT.match(line.strip())
-        if found and (not only or found["path"] in only):
-            flaws.append(FileFlaw(found["path"], int(found["line"] or found["tsline"]), found["message"]))
+def _lines(_tool: _Tool, ran: CommandRun) -> CheckResult:
+    """Read the lines `file:line:column: message` of a tool."""
+    matches = (_AT.match(line.strip()) for line in f"{ran.stdout}\n{ran.stderr}".splitlines())
+    return CheckResult(
+        tuple(FileFlaw(one["path"], int(one["line"] or one["tsline"]), one["message"]) for one in matches if one)
+    )
 
 
-def _take_eslint(ran: CommandRun, paths: Sequence[str], flaws: list[FileFlaw], notes: list[str]) -> None:
-    if _silent(ran, "eslint", notes):
-        return
+def _lines_of_its_files(tool: _Tool, ran: CommandRun) -> CheckResult:
+    return CheckResult(tuple(flaw for flaw in _lines(tool, ran).flaws if flaw.path in tool.paths))
+
+
+def _eslint(tool: _Tool, ran: CommandRun) -> CheckResult:
+    flaws = []
     try:
         for file in decode(ran.stdout):
             where = str(file["filePath"])
-            path = next((name for name in paths if where.endswith(f"/{name}")), where)
+            path = next((name for name in tool.paths if where.endswith(f"/{name}")), where)
             for one in file["messages"]:
                 if one.get("severity") == 2:
                     rule = f" ({one['ruleId']})" if one.get("ruleId") else ""
                     flaws.append(FileFlaw(path, int(one.get("line") or 0), f"{one['message']}{rule}"))
     except (*NOT_DECODED, KeyError, TypeError, ValueError, AttributeError):
-        notes.append(f"eslint could not check: {normalised(ran.stderr)[-200:] or f'exit code {ran.code}'}")
-
-
-def _silent(ran: CommandRun, tool: str, notes: list[str]) -> bool:
-    if ran.code is None:
-        notes.append(f"{tool} {_TIMED} in time and checked nothing")
-    elif ran.code == 127:
-        notes.append(f"{tool} is not installed here and checked nothing")
-    return ran.code is None or ran.code == 127
+        return tool.failed(ran)
+    return CheckResult(tuple(flaws))

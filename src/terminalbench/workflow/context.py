@@ -14,6 +14,7 @@ from terminalbench.text.foreign import printable
 from terminalbench.workflow import languages, ranking
 from terminalbench.workflow.languages import Language, Repository, Runner
 from terminalbench.workflow.model import Workspace
+from terminalbench.workflow.prompts import fenced
 
 READ = 300
 """How many files are read at most, whatever the size of the repository."""
@@ -135,11 +136,7 @@ def _filled(
 
 
 def _block(path: str, text: str, what: str = "") -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    end = "" if text.endswith("\n") or not text else "\n"
-    return f"### {path}{what}\n{fence}\n{text}{end}{fence}"
+    return f"### {path}{what}\n{fenced(text)}"
 
 
 def _excerpt(path: str, text: str, asked: ranking.Query, most: int) -> str:
@@ -222,12 +219,8 @@ async def _test_notes(workspace: Workspace, repository: Repository, near: Sequen
     kept = _fitting(lines, most)
     if not kept:
         return notes
-    what = (
-        " (an existing test, to follow)"
-        if len(kept) == len(lines)
-        else " (the beginning of an existing test, to follow)"
-    )
-    return f"{notes}\n\n{_block(sample, chr(10).join(kept), what)}"
+    part = "" if len(kept) == len(lines) else "the beginning of "
+    return f"{notes}\n\n{_block(sample, chr(10).join(kept), f' ({part}an existing test, to follow)')}"
 
 
 _WRITTEN: Mapping[Runner, str] = {

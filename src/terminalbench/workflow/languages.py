@@ -52,7 +52,7 @@ EXTENSIONS: Mapping[Language, tuple[str, ...]] = {
     Language.TYPESCRIPT: (".ts", ".tsx", ".mts", ".cts"),
 }
 _BY_EXTENSION = {extension: language for language, all_ in EXTENSIONS.items() for extension in all_}
-_WEB = (Language.JAVASCRIPT, Language.TYPESCRIPT)
+WEB = (Language.JAVASCRIPT, Language.TYPESCRIPT)
 _VENDORED = frozenset(
     {"node_modules", "vendor", "third_party", "dist", "build", "bower_components", ".yarn", "site-packages"}
 )
@@ -89,8 +89,8 @@ def of_repository(files: Iterable[str], label: str | None = None) -> Language | 
         if language is not None and not path.endswith(".d.ts") and not is_vendored(path) and not _is_config(path):
             counts[language] += 1
     hint = named(label)
-    if hint in _WEB and any(counts[language] for language in _WEB):
-        return max(_WEB, key=lambda language: (counts[language], language is hint))
+    if hint in WEB and any(counts[language] for language in WEB):
+        return max(WEB, key=lambda language: (counts[language], language is hint))
     if hint is not None and (counts[hint] or not counts):
         return hint
     return max(Language, key=lambda language: counts[language]) if counts else None
@@ -113,7 +113,7 @@ def is_test_file(path: str) -> bool:
     language = of_file(path)
     if language is None:
         return False
-    if language in _WEB:
+    if language in WEB:
         return _WEB_NAME.search(name) is not None or "__tests__" in folders or (bool(folders) and folders[0] == "test")
     return _TEST_NAME.match(name) is not None
 
@@ -154,13 +154,13 @@ class Repository:
 
     def tests(self) -> list[str]:
         """The files with tests in the repository's language."""
-        web = self.language in _WEB
+        web = self.language in WEB
         return [
             path
             for path in self.files
             if is_test_file(path)
             and not is_vendored(path)
-            and (of_file(path) in _WEB if web else of_file(path) == self.language)
+            and (of_file(path) in WEB if web else of_file(path) == self.language)
         ]
 
     def sample(self, near: Sequence[str] = ()) -> str | None:
@@ -196,14 +196,14 @@ class Repository:
     def placed_badly(self, path: str, code: str) -> str | None:
         """Return why a test at `path` would not be found or not compile; None when it is where it belongs."""
         language = of_file(path)
-        if self.language is None or (language != self.language and not (language in _WEB and self.language in _WEB)):
+        if self.language is None or (language != self.language and not (language in WEB and self.language in WEB)):
             return f"a test of this repository is a {self.language or 'source'} file"
         name = path.rsplit("/", 1)[-1]
         if language is Language.PYTHON and not re.match(r"test.*\.py$|.*_test\.py$", name):
             return "a test file is called test_*.py here"
         if language is Language.GO:
             return self._go_placed_badly(path, code)
-        if language in _WEB and self.runner(path) in (Runner.JEST, Runner.VITEST) and not is_test_file(path):
+        if language in WEB and self.runner(path) in (Runner.JEST, Runner.VITEST) and not is_test_file(path):
             return f"{self.runner(path)} looks for tests in files called *.test.* or *.spec.*"
         return None
 

@@ -159,7 +159,7 @@ def _made(edit: Edit, state: _EditState) -> str | None:
     if edit.action == "create":
         return _created(edit, before, state)
     if before is None:
-        raise _RefusedEdit(EditFlaw.ABSENT, f"`{edit.path}` does not exist.{_closest(edit.path, state.tracked)}")
+        raise _RefusedEdit(EditFlaw.ABSENT, f"`{edit.path}` does not exist.{perhaps_meant(edit.path, state.tracked)}")
     if edit.action == "delete":
         return None
     return _modified(edit, before)
@@ -317,18 +317,13 @@ def _offset(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     return where[close[0]][0] if close else None
 
 
-def _closest(path: str, tracked: Collection[str]) -> str:
-    close = similar_paths(path, tracked)
-    return f" Did you mean {' or '.join(f'`{name}`' for name in close)}?" if close else ""
-
-
-def similar_paths(path: str, tracked: Collection[str]) -> list[str]:
-    """Files of the repository that a wrong path may have meant: the same name elsewhere, else the most similar path."""
+def perhaps_meant(path: str, tracked: Collection[str]) -> str:
+    """Say which files a wrong path may have meant: of the same name elsewhere, else the most similar path."""
     name = path.rsplit("/", 1)[-1]
     same = sorted(other for other in tracked if other == name or other.endswith(f"/{name}"))
-    if same:
-        return difflib.get_close_matches(path, same, n=_SIMILAR, cutoff=0.0)
-    return difflib.get_close_matches(path, sorted(tracked)[:_COMPARED_LINES], n=_SIMILAR, cutoff=0.75)
+    known, cutoff = (same, 0.0) if same else (sorted(tracked)[:_COMPARED_LINES], 0.75)
+    close = difflib.get_close_matches(path, known, n=_SIMILAR, cutoff=cutoff)
+    return f" Did you mean {' or '.join(f'`{name}`' for name in close)}?" if close else ""
 
 
 def _sound(text: str, path: str) -> str:

@@ -14,6 +14,7 @@ from terminalbench.text.numbers import plural
 from terminalbench.workflow.generators import (
     GENERATORS,
     Analysis,
+    Edit,
     Localisation,
     Patch,
     Plan,
@@ -143,7 +144,7 @@ def _parts(scene: Scene) -> list[_PromptPart]:
             _PromptPart(f'{_TITLES[artifact.kind]} (step "{artifact.step}")', shown(artifact), rank=4, least=800)
         )
     if scene.files:
-        text = "\n\n".join(f"## {path}\n\n{_fenced(content)}" for path, content in scene.files.items())
+        text = "\n\n".join(f"## {path}\n\n{fenced(content)}" for path, content in scene.files.items())
         parts.append(_PromptPart("Files that the steps before name", text, rank=3, least=1000))
     if scene.earlier:
         parts.append(_PromptPart("Earlier cycles of this step", _earlier(scene.earlier), rank=1))
@@ -206,7 +207,7 @@ def shown(artifact: Artifact) -> str:
     try:
         answer = answer_of(artifact)
     except (msgspec.ValidationError, msgspec.DecodeError):
-        return _fenced(artifact.content)
+        return fenced(artifact.content)
     match answer:
         case Analysis():
             lines = [f"Root cause: {answer.root_cause}", f"How to fix it: {answer.fix_approach}"]
@@ -222,30 +223,30 @@ def shown(artifact: Artifact) -> str:
             return "\n".join([answer.approach, *changes, *risks])
         case WrittenTest():
             place = f" ({answer.path})" if answer.path else ""
-            return f"It demands: {answer.target}{place}\n\n{_fenced(answer.code)}"
+            return f"It demands: {answer.target}{place}\n\n{fenced(answer.code)}"
         case Patch():
             return "\n\n".join([*(_edit(edit) for edit in answer.edits), answer.reasoning])
         case Review():
             issues = [f"- {i.severity}: {i.path + ': ' if i.path else ''}{i.what}" for i in answer.issues]
             return "\n".join([f"Verdict: {answer.verdict} {answer.target}".strip(), *issues, answer.reasoning])
-    return _fenced(artifact.content)
+    return fenced(artifact.content)
 
 
-def _edit(edit: object) -> str:
-    action, path = getattr(edit, "action", ""), getattr(edit, "path", "")
-    if action == "create":
-        return f"create {path}:\n{_fenced(getattr(edit, 'content', ''))}"
-    if action == "delete":
-        return f"delete {path}"
-    search, replace = getattr(edit, "search", ""), getattr(edit, "replace", "")
-    return f"modify {path}: replace\n{_fenced(search)}\nby\n{_fenced(replace)}"
+def _edit(edit: Edit) -> str:
+    if edit.action == "create":
+        return f"create {edit.path}:\n{fenced(edit.content)}"
+    if edit.action == "delete":
+        return f"delete {edit.path}"
+    return f"modify {edit.path}: replace\n{fenced(edit.search)}\nby\n{fenced(edit.replace)}"
 
 
-def _fenced(text: str) -> str:
+def fenced(text: str) -> str:
+    """Text between fences that it does not hold."""
     fence = "```"
     while fence in text:
         fence += "`"
-    return f"{fence}\n{text}{'' if text.endswith(chr(10)) else chr(10)}{fence}"
+    end = "" if text.endswith("\n") or not text else "\n"
+    return f"{fence}\n{text}{end}{fence}"
 
 
 def shorten(text: str, tokens: int) -> str:

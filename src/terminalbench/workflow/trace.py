@@ -7,7 +7,6 @@ read it. Artifacts lie beside it, named by their content.
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.files import write_bytes, write_text
-from terminalbench.json_files import BadLine, append_jsonl, decode_plain, read_jsonl, write_json
+from terminalbench.json_files import JsonLines, append_jsonl, decode_plain, read_jsonl, write_json
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import stamp
 from terminalbench.workflow.model import Artifact
@@ -172,7 +171,7 @@ class TraceFolder(Sink):
     """The trace in the folder of a trial. A further run in the same folder counts on from the last."""
 
     def __init__(self, trial: Path, now: Callable[[], datetime] = _utc) -> None:
-        super().__init__(now, max((event.number for event in read_trace(trial).events), default=0))
+        super().__init__(now, max((event.number for event in read_trace(trial).records), default=0))
         self._trial = trial
 
     def put(self, event: TraceEvent) -> None:
@@ -194,18 +193,9 @@ class TraceFolder(Sink):
             write_json(object_file(self._trial, artifact.id), left)
 
 
-@dataclass(frozen=True)
-class Trace:
-    """The events of a trial in their order, and the lines that could not be read."""
-
-    events: list[TraceEvent] = field(default_factory=list)
-    unreadable: list[BadLine] = field(default_factory=list)
-
-
-def read_trace(trial: Path) -> Trace:
-    """Return what a trial's trace holds; a line that is still being written, or was torn by a crash, is left out."""
-    found = read_jsonl(trace_file(trial), TraceEvent)
-    return Trace(found.records, found.bad)
+def read_trace(trial: Path) -> JsonLines:
+    """The events of a trial's trace; a line that is still being written, or was torn by a crash, is left out."""
+    return read_jsonl(trace_file(trial), TraceEvent)
 
 
 def read_artifact(trial: Path, artifact: str) -> Artifact | None:

@@ -16,7 +16,7 @@ from terminalbench.harbor.agents.dialogue import (
     written_calls,
 )
 from terminalbench.harbor.agents.ollama import TOOLS
-from terminalbench.llm.ollama_server import ChatReply, ToolCall
+from terminalbench.llm.ollama import ChatReply, ToolCall
 from terminalbench.records.trial import Usage
 
 NAMES = [tool.name for tool in TOOLS]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from terminalbench.llm.ollama_server import ChatReply, ToolCall
+from terminalbench.llm.ollama import ChatReply, ToolCall
 
 Message = dict[str, Any]
 

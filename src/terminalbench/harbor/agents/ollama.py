@@ -43,7 +43,7 @@ from terminalbench.llm.ask import RetryPatience
 from terminalbench.llm.local.lease import ServerLease, lease
 from terminalbench.llm.local.spec import is_local, parse_local
 from terminalbench.llm.model import RETRYABLE, ModelError, ModelFault, count_text
-from terminalbench.llm.ollama_server import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
+from terminalbench.llm.ollama import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
 from terminalbench.version import __version__
 from terminalbench.workflow.apart import in_thread
 

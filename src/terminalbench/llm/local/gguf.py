@@ -1,14 +1,21 @@
-"""The header of a GGUF file; its weights are not read."""
+"""A model file: the header of GGUF, whose weights are not read, and the digest, for which no file is read twice."""
 
+import hashlib
 import math
 import re
 import struct
-from dataclasses import dataclass
+from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from terminalbench.files import write_bytes
+from terminalbench.json_files import decode_plain
 from terminalbench.llm.model import ModelError, ModelFault
+from terminalbench.locks import changing
+from terminalbench.modes import make_own_folder, user_cache
 
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -26,11 +33,10 @@ _PACKED = {
 """How many weights of a type stand together, and in how many bytes. A type that is not here is taken to need none."""
 
 
-@dataclass(frozen=True)
-class ModelFile:
+class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     """A model file. `kv_bytes` is what a token of its window takes in memory, `tools` whether its template has them."""
 
-    path: Path
+    path: str
     size: int
     name: str
     architecture: str
@@ -90,7 +96,7 @@ def _described(path: Path, size: int, found: dict[str, Any]) -> ModelFile:
     key, value = number("attention.key_length", width), number("attention.value_length", width)
     quantized = re.search(r"(?i)\b(I?Q\d\w*|F16|F32|BF16)$", path.stem.replace(".", " ").replace("-", " "))
     return ModelFile(
-        path=path,
+        path=str(path.resolve()),
         size=size,
         name=served_name(path),
         architecture=architecture,
@@ -172,3 +178,41 @@ def _unpack(stream: BufferedReader, form: str) -> tuple[Any, ...]:
     if len(found) != wanted:
         raise _NotGguf("it ends in its header")
     return struct.unpack(form, found)
+
+
+_KEPT = 200
+"""Files whose digests are remembered."""
+
+
+class _KnownDigest(msgspec.Struct, frozen=True):
+    """A digest, and the state of the file that it was read from."""
+
+    state: tuple[int, int, int]
+    digest: str
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file. One that has the size, time and place of last time is not read again.
+
+    Raises `OSError`.
+    """
+    about = path.stat()
+    state = (about.st_size, about.st_mtime_ns, about.st_ino)
+    name, memory = str(path.resolve()), user_cache() / "model-digests.json"
+    known: dict[str, _KnownDigest] = decode_plain(memory, dict[str, _KnownDigest], 1 << 20) or {}
+    if name in known and known[name].state == state:
+        return known[name].digest
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    with suppress(OSError):  # a cache that cannot be written is read again next time
+        make_own_folder(memory.parent)
+        _remember(memory, name, _KnownDigest(state, digest))
+    return digest
+
+
+def _remember(memory: Path, name: str, found: _KnownDigest) -> None:
+    with changing(memory):
+        known: dict[str, _KnownDigest] = decode_plain(memory, dict[str, _KnownDigest], 1 << 20) or {}
+        known.pop(name, None)
+        latest = [*known.items(), (name, found)][-_KEPT:]
+        write_bytes(memory, msgspec.json.encode(dict(latest)), durable=False)

@@ -28,13 +28,13 @@ import msgspec
 
 from terminalbench.files import tail_plain, write_bytes
 from terminalbench.json_files import decode_plain
-from terminalbench.llm.local.digest import file_digest
-from terminalbench.llm.local.gguf import ModelFile, read_model_file
+from terminalbench.llm.local.gguf import ModelFile, file_digest, read_model_file
 from terminalbench.llm.local.spec import LocalSpec
 from terminalbench.llm.model import ModelError, ModelFault
-from terminalbench.llm.ollama_server import WINDOW
+from terminalbench.llm.ollama import WINDOW
 from terminalbench.locks import start_ticks
 from terminalbench.modes import make_own_folder
+from terminalbench.records.values import copied
 from terminalbench.text.numbers import duration
 
 MOST_SLOTS = 8
@@ -42,30 +42,21 @@ _BESIDES = 256 << 20
 """Memory of a server besides weights and windows."""
 
 
-@dataclass(frozen=True)
-class Sizing:
-    """`window` is in tokens, and each of the `slots` has its own."""
-
-    window: int
-    slots: int
-    threads: int
-
-
 def window_of(model: ModelFile, wanted: int | None) -> int:
     """The window: as wanted, else the model's own up to 32768. Raises `ModelError` for one that it was not made for."""
     if wanted is None:
         return min(model.context_tokens, WINDOW)
     if wanted > model.context_tokens:
-        what = f"num_ctx is {wanted}, but the window of {model.path.name} is {model.context_tokens}"
+        what = f"num_ctx is {wanted}, but the window of {Path(model.path).name} is {model.context_tokens}"
         raise ModelError(ModelFault.MISSING, what, hint=f"set num_ctx={model.context_tokens} or less")
     return wanted
 
 
-def sizing(model: ModelFile, window: int, cores: int, free_bytes: int | None) -> Sizing:
+def slots_of(model: ModelFile, window: int, cores: int, free_bytes: int | None) -> int:
     """One slot for two cores, as far as memory holds their windows. Raises `ModelError` when it does not hold one."""
     slots = max(1, min(MOST_SLOTS, cores // 2))
     if free_bytes is None:
-        return Sizing(window, slots, cores)
+        return slots
     left = free_bytes - model.size - _BESIDES
     each = max(1, model.kv_bytes * window)
     if left < each:
@@ -73,11 +64,11 @@ def sizing(model: ModelFile, window: int, cores: int, free_bytes: int | None) ->
         fits = max(0, left) // max(1, model.kv_bytes) // 1024 * 1024
         hint = f"set num_ctx={fits}" if fits >= 1024 else "use a smaller or more quantized model, or free some memory"
         what = (
-            f"{model.path.name} with a window of {window} tokens needs {needed} MB, but only {free_bytes >> 20} "
+            f"{Path(model.path).name} with a window of {window} tokens needs {needed} MB, but only {free_bytes >> 20} "
             "MB are free"
         )
         raise ModelError(ModelFault.MISSING, what, hint=hint)
-    return Sizing(window, min(slots, left // each), cores)
+    return min(slots, left // each)
 
 
 ENGINE = "xllamacpp"
@@ -102,17 +93,10 @@ _FAMILIES = ("GGML_", "CUDA_", "OMP_", "LC_")
 """Variables of a server: no key, and no mark of the job whose process happened to be the first."""
 
 
-class ServerOrder(msgspec.Struct, frozen=True):
-    """The order by which a server is started."""
+class ServerOrder(ModelFile, frozen=True, kw_only=True):
+    """The order by which a model file is served. `window` is in tokens; each of the `slots` has its own."""
 
-    path: str
-    name: str
     digest: str
-    architecture: str
-    context_tokens: int
-    size: int
-    tools: bool
-    quantization: str | None
     window: int
     slots: int
     threads: int
@@ -295,10 +279,12 @@ def _take(file: FileIO, kind: int, until: float, spec: LocalSpec) -> None:
 
 
 def _start(folder: Path, model: ModelFile, digest: str, window: int, until: float) -> ServerAccess:
-    size = sizing(model, window, _cores(), _free_bytes())
+    cores = _cores()
+    slots = slots_of(model, window, cores, _free_bytes())
+    order = copied(ServerOrder, model, digest=digest, window=window, slots=slots, threads=cores)
     told, log = folder / "server.json", folder / "server.log"
     told.unlink(missing_ok=True)
-    write_bytes(folder / "order.json", msgspec.json.encode(_order(model, digest, size)), durable=False)
+    write_bytes(folder / "order.json", msgspec.json.encode(order), durable=False)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "terminalbench.llm.local.server", str(folder)],
@@ -311,7 +297,7 @@ def _start(folder: Path, model: ModelFile, digest: str, window: int, until: floa
         if time.monotonic() > until:
             process.kill()
             process.wait()
-            raise ModelError(ModelFault.TIMEOUT, f"{model.path.name} was not loaded within {duration(START_SEC)}")
+            raise ModelError(ModelFault.TIMEOUT, f"{Path(model.path).name} was not loaded within {duration(START_SEC)}")
         time.sleep(_STEP_SEC)
     raise _failed(model, process.returncode, tail_plain(log, _LOG_BYTES) or "")
 
@@ -329,14 +315,6 @@ def _failed(model: ModelFile, code: int, log: str) -> ModelError:
         f"{model.path} cannot be served: {said}",
         hint="download the file again, or use one that this version of llama.cpp supports",
     )
-
-
-def _order(model: ModelFile, digest: str, size: Sizing) -> ServerOrder:
-    return ServerOrder(
-        path=str(model.path.resolve()), name=model.name, digest=digest, architecture=model.architecture,
-        context_tokens=model.context_tokens, size=model.size, tools=model.tools, quantization=model.quantization,
-        window=size.window, slots=size.slots, threads=size.threads,
-    )  # fmt: skip
 
 
 def _environment() -> dict[str, str]:

@@ -12,8 +12,7 @@ from terminalbench.llm.local.lease import ServerLease, ServerOrder, check_engine
 from terminalbench.llm.local.lease import lease as take_lease
 from terminalbench.llm.local.spec import PREFIX, parse_local
 from terminalbench.llm.model import OUTPUT_TOKENS, Message, ModelError, ModelFault, Options, Reply, Schema, TokenPrice
-from terminalbench.llm.ollama import OllamaModel
-from terminalbench.llm.ollama_server import OllamaServer
+from terminalbench.llm.ollama import OllamaModel, OllamaServer
 
 _OLLAMA = re.compile(r"^Ollama: (?:HTTP \d+: )?")
 _NO_FORM = "output that does not match"

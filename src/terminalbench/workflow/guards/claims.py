@@ -12,7 +12,7 @@ from terminalbench.text.foreign import printable
 from terminalbench.workflow.generators import Analysis, Localisation, Plan, Review
 from terminalbench.workflow.guards.result import answer, listed, passed, rejected
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
-from terminalbench.workflow.patches import path_problem, similar_paths
+from terminalbench.workflow.patches import path_problem, perhaps_meant
 
 MOST_PLACES = 5
 MOST_FILES = 20
@@ -87,22 +87,14 @@ def _empty(**fields: str) -> list[str]:
 def _counted(name: str, items: Sequence[object], most: int) -> list[str]:
     if not items:
         return [f"`{name}` is empty: name at least one."]
-    return (
-        [f"`{name}` has {len(items)} entries: name at most {most}, the most important ones."]
-        if len(items) > most
-        else []
-    )
+    too_many = f"`{name}` has {len(items)} entries: name at most {most}, the most important ones."
+    return [too_many] if len(items) > most else []
 
 
 def _absent(paths: Sequence[str], tracked: Collection[str]) -> list[str]:
     known = frozenset(tracked)
-    problems = []
-    for path in dict.fromkeys(paths):
-        if path not in known:
-            close = similar_paths(path, known)
-            meant = f" Did you mean {' or '.join(f'`{name}`' for name in close)}?" if close else ""
-            problems.append(f"`{printable(path)}` is no file of the repository.{meant}")
-    return problems
+    missing = [path for path in dict.fromkeys(paths) if path not in known]
+    return [f"`{printable(path)}` is no file of the repository.{perhaps_meant(path, known)}" for path in missing]
 
 
 _BACK = frozenset({Kind.ANALYSIS, Kind.LOCALISATION, Kind.PLAN, Kind.TEST, Kind.PATCH})
@@ -153,4 +145,4 @@ def _form(guard: str, review: Review) -> GuardResult:
         problems.append("`target` is empty, but the verdict is backtrack: say what has to be made again.")
     if review.verdict == "approve" and any(issue.severity == "major" for issue in review.issues):
         problems.append("The verdict is approve, but `issues` has a major one: revise, or call it minor.")
-    return rejected(guard, listed(problems), sorted(problems)) if problems else passed(guard)
+    return _result(guard, problems)

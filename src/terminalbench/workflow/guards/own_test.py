@@ -10,49 +10,22 @@ from terminalbench.text.numbers import plural
 from terminalbench.workflow import checks, languages
 from terminalbench.workflow.generators import Patch, WrittenTest
 from terminalbench.workflow.guards.result import answer, listed, passed, rejected, unmade
-from terminalbench.workflow.languages import Language, Repository, Runner, of_file
-from terminalbench.workflow.model import Artifact, CommandRun, GuardContext, GuardResult, Kind, Workspace
+from terminalbench.workflow.languages import Language, Repository, Runner
+from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind, Workspace
 from terminalbench.workflow.patches import changes, path_problem
-from terminalbench.workflow.runners import go, node, python
-from terminalbench.workflow.runners.go import test_names
-from terminalbench.workflow.runners.report import Case, CaseReport, CaseVerdict
+from terminalbench.workflow.runners import Case, CaseReport, CaseVerdict, run_test, test_names
 
 
-async def run_test(
+async def _run(
     workspace: Workspace, repository: Repository, path: str, files: Mapping[str, bytes | None], timeout_sec: float
 ) -> CaseReport:
-    """Run the test at `path`, which is one of `files`, on the base tree with `files` written over it."""
-    code = (files.get(path) or b"").decode(errors="replace")
-    runner = repository.runner(path)
-    if runner is None:
-        return CaseReport(missing=f"a runner for tests like {path}")
-    ran = await workspace.run(_command(repository, path, code, runner), timeout_sec=timeout_sec, files=files)
-    report = _read(ran, runner, path)
-    if runner is Runner.VITEST and report.broken:  # it names no place of a syntax error
-        flaws = (await checks.syntax(workspace, files)).flaws
-        places = [f"{flaw.path}:{flaw.line}: {flaw.message}" for flaw in flaws]
-        return replace(report, broken="\n".join([*places, report.broken]))
-    return report
-
-
-def _read(ran: CommandRun, runner: Runner, path: str) -> CaseReport:
-    match of_file(path):
-        case Language.PYTHON:
-            return python.read(ran)
-        case Language.GO:
-            return go.read(ran, path)
-        case _:
-            return node.read(ran, runner, path)
-
-
-def _command(repository: Repository, path: str, code: str, runner: Runner) -> list[str]:
-    match of_file(path):
-        case Language.PYTHON:
-            return python.command(path, code, runner)
-        case Language.GO:
-            return go.command(path, code)
-        case _:
-            return node.command(repository, path, runner)
+    """Run the test at `path`. Vitest names no place of a syntax error: it is looked for."""
+    report = await run_test(workspace, repository, path, files, timeout_sec)
+    if not report.broken or repository.runner(path) is not Runner.VITEST:
+        return report
+    flaws = (await checks.syntax(workspace, files)).flaws
+    places = [f"{flaw.path}:{flaw.line}: {flaw.message}" for flaw in flaws]
+    return replace(report, broken="\n".join([*places, report.broken]))
 
 
 TIMEOUT_SEC = 300.0
@@ -183,11 +156,11 @@ class OwnTestRedGuard:
             return rejected(self.name, f"The test cannot be run: {test.problem}", ("place", test.problem))
         files = {test.path: test.code.encode(errors="replace")}
         limit = float(context.options.get("timeout_sec", TIMEOUT_SEC))
-        report = await run_test(context.workspace, repository, test.path, files, limit)
+        report = await _run(context.workspace, repository, test.path, files, limit)
         problem = _not_red(self.name, report, limit)
         if problem is not None:
             return problem
-        again = await run_test(context.workspace, repository, test.path, files, limit)
+        again = await _run(context.workspace, repository, test.path, files, limit)
         if _failing(again) != _failing(report) or _not_red(self.name, again, limit) is not None:
             said = "The test is not stable: run twice on the unchanged repository, it did not fail in the same way."
             return rejected(self.name, f"{said}\n{_told(report.cases)}", ("flaky", *sorted(_failing(report))))
@@ -244,7 +217,7 @@ class OwnTestGreenGuard:
             return rejected(self.name, f"The test cannot be run: {test.problem}", ("place", test.problem), fatal=True)
         files = {**patch.files, test.path: test.code.encode(errors="replace")}
         limit = float(context.options.get("timeout_sec", TIMEOUT_SEC))
-        report = await run_test(context.workspace, repository, test.path, files, limit)
+        report = await _run(context.workspace, repository, test.path, files, limit)
         if report.green:
             return passed(self.name)
         unusable = _unusable(self.name, report, limit)

@@ -94,13 +94,13 @@ async def new_flaws(workspace: Workspace, files: Mapping[str, bytes | None]) -> 
 
 
 @dataclass(frozen=True)
-class _Tool:
+class _CheckTool:
     """A tool that checks files: how it is called, the files it is for, and who reads what it says."""
 
     name: str
     words: Sequence[str]
     paths: Sequence[str]
-    read: Callable[["_Tool", CommandRun], CheckResult]
+    read: Callable[["_CheckTool", CommandRun], CheckResult]
 
     def failed(self, ran: CommandRun) -> CheckResult:
         """Return the result of a run whose words cannot be read."""
@@ -109,7 +109,7 @@ class _Tool:
 
 
 async def _checked(
-    workspace: Workspace, files: Mapping[str, bytes | None], tools: Sequence[_Tool], timeout_sec: float
+    workspace: Workspace, files: Mapping[str, bytes | None], tools: Sequence[_CheckTool], timeout_sec: float
 ) -> CheckResult:
     """Run the tools that have files to check, one after the other."""
     flaws, notes = list[FileFlaw](), list[str]()
@@ -134,9 +134,9 @@ async def _syntax(
     there = [path for path in paths if files.get(path, b"") is not None]
     python, web, go = _of(there, Language.PYTHON), _of(there, *WEB), _of(there, Language.GO)
     tools = (
-        _Tool("Python", (_PYTHON, "sh", program("python_check.py"), "syntax", *python), python, _ours),
-        _Tool("Node", (_NODE, "sh", program("node_check.cjs"), *web), web, _ours),
-        _Tool("gofmt", (_GOFMT, "sh", *go), go, _lines_of_its_files),
+        _CheckTool("Python", (_PYTHON, "sh", program("python_check.py"), "syntax", *python), python, _ours),
+        _CheckTool("Node", (_NODE, "sh", program("node_check.cjs"), *web), web, _ours),
+        _CheckTool("gofmt", (_GOFMT, "sh", *go), go, _lines_of_its_files),
     )
     found = await _checked(workspace, files, tools, timeout_sec)
     return CheckResult((*_json_flaws(files), *found.flaws), found.notes)
@@ -146,10 +146,10 @@ async def _lint(workspace: Workspace, files: Mapping[str, bytes | None], paths: 
     python, web, go = _of(paths, Language.PYTHON), _of(paths, *WEB), _of(paths, Language.GO)
     folders = sorted({path.rpartition("/")[0] or "." for path in go})
     tools = (
-        _Tool("Python", (_PYTHON, "sh", program("python_check.py"), "lint", *python), python, _ours),
-        _Tool("go vet", (_VET, "sh", *folders), go, _lines),
-        _Tool("eslint", (_ESLINT, "sh", *web), web, _eslint),
-        _Tool("tsc", (_TSC,), _of(paths, Language.TYPESCRIPT), _lines),
+        _CheckTool("Python", (_PYTHON, "sh", program("python_check.py"), "lint", *python), python, _ours),
+        _CheckTool("go vet", (_VET, "sh", *folders), go, _lines),
+        _CheckTool("eslint", (_ESLINT, "sh", *web), web, _eslint),
+        _CheckTool("tsc", (_TSC,), _of(paths, Language.TYPESCRIPT), _lines),
     )
     return await _checked(workspace, files, tools, _LINT_SEC)
 
@@ -170,7 +170,7 @@ def _json_flaws(files: Mapping[str, bytes | None]) -> list[FileFlaw]:
     return found
 
 
-def _ours(tool: _Tool, ran: CommandRun) -> CheckResult:
+def _ours(tool: _CheckTool, ran: CommandRun) -> CheckResult:
     """Read what one of our programs said."""
     try:
         told = decode(ran.stdout.strip().rpartition("\n")[2], _CheckerReport)
@@ -180,7 +180,7 @@ def _ours(tool: _Tool, ran: CommandRun) -> CheckResult:
     return CheckResult(tuple(told.flaws), notes)
 
 
-def _lines(_tool: _Tool, ran: CommandRun) -> CheckResult:
+def _lines(_tool: _CheckTool, ran: CommandRun) -> CheckResult:
     """Read the lines `file:line:column: message` of a tool."""
     matches = (_AT.match(line.strip()) for line in f"{ran.stdout}\n{ran.stderr}".splitlines())
     return CheckResult(
@@ -188,11 +188,11 @@ def _lines(_tool: _Tool, ran: CommandRun) -> CheckResult:
     )
 
 
-def _lines_of_its_files(tool: _Tool, ran: CommandRun) -> CheckResult:
+def _lines_of_its_files(tool: _CheckTool, ran: CommandRun) -> CheckResult:
     return CheckResult(tuple(flaw for flaw in _lines(tool, ran).flaws if flaw.path in tool.paths))
 
 
-def _eslint(tool: _Tool, ran: CommandRun) -> CheckResult:
+def _eslint(tool: _CheckTool, ran: CommandRun) -> CheckResult:
     flaws = []
     try:
         for file in decode(ran.stdout):

@@ -106,8 +106,8 @@ def of_looks(iterations: int = 2000, older: int = 100_000) -> dict[str, float]:
     from support.nights import make_night
     from terminalbench.dashboard.answers import answer
     from terminalbench.dashboard.site import Site
-    from terminalbench.overnight import projections
     from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
+    from terminalbench.overnight.summary import ProjectedNight, project, project_one
     from terminalbench.watch.night import NightFeed, NightFrame, render_night
 
     marks = {"p": {"t0": "+", "t1": "x"}}
@@ -119,11 +119,11 @@ def of_looks(iterations: int = 2000, older: int = 100_000) -> dict[str, float]:
         work = [IterationWork(n, Role.ITERATION, n, IterationStatus.DONE, end=end) for n in range(1, iterations + 1)]
         for number in range(1, iterations + 1):
             night.batch(number, marks)
-            projections.project_one(night.folder, night.config, number)
-        state, known = night.state(work), projections.ProjectedNight()
+            project_one(night.folder, night.config, number)
+        state, known = night.state(work), ProjectedNight()
         feed, site = NightFeed(night.folder), Site(night.folder.results_root)
         refreshes = {
-            "report": lambda: projections.project(night.folder, night.config, state, known=known),
+            "report": lambda: project(night.folder, night.config, state, known=known),
             "watch": lambda: (feed.poll(), render_night(NightFrame(feed, time.time()), 100, 40)),
             "page": lambda: len(answer(site, "nights/this/", {}).body or b""),
         }
@@ -141,10 +141,9 @@ def of_reports(iterations: int = 100, older: int = 6000) -> None:
     """Print what episodes, deltas and reports of a night take, in a new project and in an old one."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
     from support.nights import make_night
-    from terminalbench.overnight import projections
     from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
+    from terminalbench.overnight.summary import ProjectedNight, project, project_one
 
-    known = getattr(projections, "ProjectedNight", None)
     for before in (0, older):
         with tempfile.TemporaryDirectory(prefix="tbench-bench-") as place:
             root = Path(place)
@@ -153,7 +152,7 @@ def of_reports(iterations: int = 100, older: int = 6000) -> None:
                 grow_older(root, before)
             night = make_night(root / "night", [], project=root, iterations=iterations)
             work = [IterationWork(n, Role.ITERATION, n) for n in range(1, iterations + 1)]
-            kept = {"known": known()} if known is not None else {}
+            known = ProjectedNight()
             spent = 0.0
             for number in range(1, iterations + 1):
                 night.batch(number, marks)
@@ -161,11 +160,11 @@ def of_reports(iterations: int = 100, older: int = 6000) -> None:
                 work[number - 1].end = WorkEnd(code=0, trials=8, measured=8, passed=5)
                 state = night.state(work)
                 began = time.process_time()
-                projections.project_one(night.folder, night.config, number)  # by the worker
-                projections.project(night.folder, night.config, state, **kept)  # by the supervisor
+                project_one(night.folder, night.config, number)  # by the worker
+                project(night.folder, night.config, state, known)  # by the supervisor
                 spent += time.process_time() - began
             began = time.process_time()
-            projections.project(night.folder, night.config, state, **kept)
+            project(night.folder, night.config, state, known)
             again = time.process_time() - began
         print(f"{iterations} iterations in a project with {before:>5} older episodes: {spent:>7.2f} CPU s; "
               f"one more rewrite {1000 * again:>6.1f} ms", flush=True)  # fmt: skip

@@ -24,8 +24,8 @@ from terminalbench.index.exposures import exposed_trials
 from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.live.processes import Worker
 from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.lessons_report import read_reflection
 from terminalbench.overnight.night import Heartbeat, NightConfig, Role
-from terminalbench.overnight.reflections import read_reflection
 from terminalbench.records.trial import Outcome
 from terminalbench.runner.executors.forked import OWN_PROCESSES
 

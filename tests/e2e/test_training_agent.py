@@ -16,8 +16,8 @@ from support.warm import Warm
 from terminalbench.campaign import gate as limits
 from terminalbench.harbor.limits.gate import share_gate
 from terminalbench.runner.executors import local
+from terminalbench.trainer.batches import NightLimits
 from terminalbench.trainer.evolvers.agent import AgentEvolver
-from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import load_plan
 
 PLAN = """

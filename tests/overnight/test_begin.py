@@ -26,7 +26,7 @@ from terminalbench.overnight import crew
 from terminalbench.overnight.begin import NightRequest, PreparedNight, begin, go_on
 from terminalbench.overnight.decisions import NightTimeouts
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.iteration import drawn_tasks, load_base, write_iteration
+from terminalbench.overnight.iteration_files import drawn_tasks, load_base, write_iteration
 from terminalbench.overnight.loop import NightEnd
 from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, NightEventKind, Role, WorkEnd
 from terminalbench.overnight.supervisor import NightSupervisor

@@ -14,7 +14,7 @@ from terminalbench.errors import EXIT_USAGE, UserError
 from terminalbench.overnight.begin import NightRequest, PreparedNight, begin
 from terminalbench.overnight.crew import WorkerAssignment
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.iteration import load_base
+from terminalbench.overnight.iteration_files import load_base
 from terminalbench.overnight.night import NightConfig, Role
 from terminalbench.overnight.scaling import MachineReading, Scale, decide, limits_of
 from terminalbench.overnight.worker import work

@@ -14,8 +14,7 @@ from terminalbench.overnight.episodes import EpisodeStore
 from terminalbench.overnight.iteration_files import labelled, project_iteration, project_iterations, view_of
 from terminalbench.overnight.iteration_results import IterationResults
 from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
-from terminalbench.overnight.projections import ProjectedNight, project, project_one
-from terminalbench.overnight.summary import project_night
+from terminalbench.overnight.summary import ProjectedNight, project, project_night, project_one
 
 NIGHT = [
     {"p": {"a": "+x", "b": "++"}, "q": {"a": "xx", "b": "E+"}},

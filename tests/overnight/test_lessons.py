@@ -25,12 +25,11 @@ from terminalbench.overnight.begin import NightRequest, go_on
 from terminalbench.overnight.control_profiles import night_lessons, profiles_by_lessons, with_lessons
 from terminalbench.overnight.iteration_files import labelled, project_delta
 from terminalbench.overnight.lessons import learn_from, memory_of
+from terminalbench.overnight.lessons_report import Reflection, read_reflection
 from terminalbench.overnight.morning import render_markdown
 from terminalbench.overnight.morning_page import render_html
 from terminalbench.overnight.night import NightLessons, Role
-from terminalbench.overnight.projections import project_one
-from terminalbench.overnight.reflections import Reflection, read_reflection
-from terminalbench.overnight.summary import summarise
+from terminalbench.overnight.summary import project_one, summarise
 from terminalbench.records.lesson import Lesson, LessonState, Utility
 
 LOOP = [say(1, "Do it.", "user"), *(call(n, "Bash", {"command": "make"}, "error", exit_code=2) for n in range(2, 14))]

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from terminalbench.overnight.noise import Noise, flaky_tasks, noise_floor
+from terminalbench.overnight.model_summary import Noise, flaky_tasks, noise_floor
 from terminalbench.records.counts import Counts
 from terminalbench.records.trial import TaskRef
 

@@ -11,8 +11,7 @@ from support.iterations import iteration
 from terminalbench.analytics.stats import Stratum, stratified
 from terminalbench.overnight.delta import ALPHA, counts_of, delta
 from terminalbench.overnight.iteration_results import IterationResults
-from terminalbench.overnight.model_summary import NIGHTS, level_of
-from terminalbench.overnight.noise import noise_floor
+from terminalbench.overnight.model_summary import NIGHTS, level_of, noise_floor
 
 ITERATIONS = 10
 LOWEST, HIGHEST = 0.05, 0.95

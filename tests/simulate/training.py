@@ -19,6 +19,7 @@ if __name__ == "__main__":
 from terminalbench.analytics.model import Row
 from terminalbench.records.counts import Spend
 from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.trainer.batches import spread
 from terminalbench.trainer.gate import (
     GateAction,
     GateRule,
@@ -29,8 +30,8 @@ from terminalbench.trainer.gate import (
     same_profile_p,
     watch,
 )
-from terminalbench.trainer.halving import Score, better_half, rounds, spread
 from terminalbench.trainer.journal import TrainingState
+from terminalbench.trainer.night import Score, better_half, rounds
 from terminalbench.trainer.tables import BudgetTable, GateTable, night_parts
 
 NIGHTS, TASKS, LOOKS, CANDIDATES, ALPHA = 28, 40, GateTable().looks, 4, 0.05

@@ -6,8 +6,8 @@ from typing import Any
 from terminalbench.analytics.model import Row
 from terminalbench.experiments.experiment import Task
 from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.trainer.batches import AttemptPlan
 from terminalbench.trainer.evolvers.search import Search
-from terminalbench.trainer.halving import AttemptPlan
 from terminalbench.trainer.lineage import ChampionReason, LineageStore
 from terminalbench.trainer.plan import TrainingPlan
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from terminalbench.analytics.model import Interval
 from terminalbench.experiments.champions import LOG
 from terminalbench.experiments.profiles import content_id
@@ -17,7 +19,6 @@ from terminalbench.trainer.journal import (
     RefusedChange,
     TrainingState,
     add_night,
-    as_numbers,
     plan_json,
     training_folder,
 )
@@ -99,7 +100,7 @@ def make_training(root: Path, slug: str = "prompts", batch: str = "study/0") -> 
         ("2026-01-20T20:00:00Z", START, ChampionReason.STARTED, None, None),
         ("2026-01-22T06:00:00Z", CHECK, ChampionReason.PROMOTED, START, better),
     ):
-        numbers = as_numbers(verdict) if verdict is not None else {}
+        numbers = msgspec.to_builtins(verdict) if verdict is not None else {}
         made = ChampionChange(
             lineage=slug, id=name, why=why, reason="the first", before=before, evidence=numbers, time=time
         )

@@ -10,6 +10,7 @@ from terminalbench.analytics.model import Row
 from terminalbench.analytics.stats import nominal_level
 from terminalbench.records.counts import Spend
 from terminalbench.records.trial import TaskRef
+from terminalbench.trainer.batches import spread
 from terminalbench.trainer.gate import (
     GateAction,
     GateRule,
@@ -23,8 +24,8 @@ from terminalbench.trainer.gate import (
     sealed,
     watch,
 )
-from terminalbench.trainer.halving import Round, Score, better_half, rounds, spread
 from terminalbench.trainer.journal import Challenger, TrainingState
+from terminalbench.trainer.night import Round, Score, better_half, rounds
 
 TASKS = 20
 RULE = GateRule(alpha=0.05, looks=2, planned_trials=2 * TASKS)

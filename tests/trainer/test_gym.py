@@ -14,11 +14,9 @@ from terminalbench.experiments.datasets import TaskSource
 from terminalbench.experiments.experiment import Task
 from terminalbench.json_files import write_json
 from terminalbench.trainer.environments import open_environment
-from terminalbench.trainer.gym import Gym
+from terminalbench.trainer.gym import Gym, Shares, SplitPart, assign, parts_of, unit_of
 from terminalbench.trainer.journal import HoldoutLook, PlanDeclaration, add_sealed, plan_json, training_folder
-from terminalbench.trainer.split import Shares, SplitPart, assign, parts_of, unit_of
-from terminalbench.trainer.story import report
-from terminalbench.trainer.training import Training
+from terminalbench.trainer.training import Training, report
 
 EXPERIMENT = """
 schema_version = 2

@@ -15,9 +15,8 @@ from terminalbench.starter import TASKS_DIR
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.evolvers.protocol import Proposal
 from terminalbench.trainer.evolvers.search import Search
-from terminalbench.trainer.leakage import refuse_leaks, refuse_reason
 from terminalbench.trainer.plan import load_plan
-from terminalbench.trainer.variants import Change
+from terminalbench.trainer.variants import Change, refuse_leaks, refuse_reason
 
 SOLUTION = 'AMOUNT = re.compile(r"(\\()?\\$?([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)(?:\\.([0-9]{1,2}))?(\\))?")'
 SOLUTION_FILE = (TASKS_DIR / "csv-clean/solution/solve.sh").read_bytes()[:600]

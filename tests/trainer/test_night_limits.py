@@ -18,13 +18,12 @@ from terminalbench.harbor.limits.gate import change_shared, read_shared, share_g
 from terminalbench.json_files import read_json
 from terminalbench.lab.run import FinishedRun
 from terminalbench.llm.model import Message, Schema
-from terminalbench.trainer.evolvers.asking import SearchModel
-from terminalbench.trainer.evolvers.tables import EvolverTable
+from terminalbench.trainer.batches import NightLimits, TrainingStopped
+from terminalbench.trainer.evolvers.reflect import SearchModel
 from terminalbench.trainer.journal import read_nights
-from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import load_plan
 from terminalbench.trainer.run import run_training
-from terminalbench.trainer.tables import BudgetTable, agent_usd, search_usd
+from terminalbench.trainer.tables import BudgetTable, EvolverTable, agent_usd, search_usd
 
 QUICK = "experiments/training-quickstart.toml"
 PLAN = plan_text("usd = 2.0\n[evolver]\n")

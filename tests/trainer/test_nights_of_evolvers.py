@@ -11,8 +11,7 @@ from support.scripted_trials import ScriptedTrials, script_trials
 from support.tasks import SMALL_GYM, write_small_gym
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 from terminalbench.trainer.run import run_training
-from terminalbench.trainer.story import report
-from terminalbench.trainer.training import open_training
+from terminalbench.trainer.training import open_training, report
 
 PLAN = """
 schema_version = 1

@@ -13,12 +13,11 @@ from terminalbench.experiments.profile_changes import changed_places
 from terminalbench.experiments.schema import tables_markdown
 from terminalbench.json_files import read_json, write_json
 from terminalbench.trainer.check import idle_looks
-from terminalbench.trainer.evolvers.tables import EvolverTable, RangeTable
 from terminalbench.trainer.gym import Gym
 from terminalbench.trainer.journal import plan_json
 from terminalbench.trainer.lineage import ChampionReason, LineageStore
 from terminalbench.trainer.plan import PlanDeclaration, TrainingPlan, declare, load_plan
-from terminalbench.trainer.tables import BudgetTable, GateTable, PlanTable, SplitTable
+from terminalbench.trainer.tables import BudgetTable, EvolverTable, GateTable, PlanTable, RangeTable, SplitTable
 from terminalbench.trainer.variants import Change, ToolsTable
 
 PLAN = """

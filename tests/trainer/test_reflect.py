@@ -15,9 +15,8 @@ from terminalbench.archivist.attempts import EvidenceTrial
 from terminalbench.archivist.obstacles import GUARD_RULES
 from terminalbench.errors import InvalidFile
 from terminalbench.records.trial import Outcome
-from terminalbench.trainer.analyzer import clusters
 from terminalbench.trainer.evolvers.reflect import ReflectEvolver, question
-from terminalbench.trainer.evolvers.search import Search
+from terminalbench.trainer.evolvers.search import Search, clusters
 from terminalbench.trainer.plan import load_plan
 from terminalbench.workflow.trace import TraceEventKind, TraceFolder
 

@@ -25,7 +25,7 @@ from terminalbench.trainer.journal import (
 )
 from terminalbench.trainer.lineage import ChampionReason, LineageStore
 from terminalbench.trainer.plan import TrainingPlan, load_plan
-from terminalbench.trainer.story import ledger, report, spent
+from terminalbench.trainer.training import ledger, report, spent
 from terminalbench.trainer.variants import Change, changed
 
 PLAN = plan_text('[evolver]\nname = "reflect"\n', nights=4)

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from terminalbench.archivist.entries import BY_EFFECT, CountedTrial, LessonChanges, MemoryEntry, Operation
 from terminalbench.archivist.inventory import LessonFilter, each_lesson, history
+from terminalbench.archivist.memory import is_retired_by_effect
 from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import (
@@ -131,7 +132,7 @@ def count_trials(store: Store, trials: Iterable[LessonTrial]) -> EffectCount:
             if one.id not in known:
                 start = starts.get((trial.batch, trial.snapshot))
                 new.append(replace(one, old=old_texts(trial, start, changes, lessons)))
-        new[:] = _each_once(new)
+        new[:] = {one.id: one for one in new}.values()  # each once
         everything += [_NumberedTrial(one, None) for one in new]
         effects = beliefs(lessons.values(), [one.trial for one in everything])
         edits = _edits(lessons, effects, new)
@@ -262,11 +263,8 @@ def _returns(store: Store, lessons: dict[str, Lesson], effects: _Effects) -> lis
         found = [one for one in effects.get(name, []) if one.n and (lesson.simulated or not one.simulated)]
         if lesson.state is not LessonState.RETIRED or not found or lesson.superseded_by is not None:
             continue
-        if (
-            max(map(chance_of_harm, found)) < RETURN
-            and not all(map(is_idle, found))
-            and _last_retired_by(store, name) == BY_EFFECT
-        ):
+        harmless = max(map(chance_of_harm, found)) < RETURN and not all(map(is_idle, found))
+        if harmless and is_retired_by_effect(store, lesson):
             best = in_use(found) or found[0]
             said = f"more trials now support it: {points(best.mean)} (sd {points(best.sd, sign=False)})"
             changes = LessonChanges(state=LessonState.ACTIVE, reason=said)
@@ -305,15 +303,7 @@ def _approved(store: Store, name: str) -> int | None:
     return found.seq if found is not None else None
 
 
-def _each_once(trials: Iterable[CountedTrial]) -> list[CountedTrial]:
-    return list({one.id: one for one in trials}.values())
-
-
 def retired_by_effect(store: Store) -> list[Lesson]:
     """The lessons that were retired by their effect, and may do better on another model: a person may approve them."""
     retired = each_lesson(store, LessonFilter(state=LessonState.RETIRED))
-    return [one for one in retired if _last_retired_by(store, one.id) == BY_EFFECT]
-
-
-def _last_retired_by(store: Store, name: str) -> str | None:
-    return next((entry.by for entry in history(store, name) if entry.op is not Operation.EDIT), None)
+    return [one for one in retired if is_retired_by_effect(store, one)]

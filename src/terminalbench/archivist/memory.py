@@ -6,7 +6,7 @@ person approves it, and that is an entry too.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,14 +92,7 @@ def add(store: Store, draft: Lesson, *, by: str, tasks: Sequence[TaskTexts] = ()
 
     One that says the same as a lesson in use is merged into it; where that one is retired or quarantined, an error.
     """
-
-    def refuse(known: Lesson) -> None:
-        if known.state in (LessonState.RETIRED, LessonState.QUARANTINED):
-            why = f" ({known.reason})" if known.reason else ""
-            hint = f"tbench memory approve {known.id} puts it back into use"
-            raise UserError(f"lesson {known.id} says the same and is {known.state}{why}", hint=hint)
-
-    added = _add(store, draft, by=by, tasks=tasks, if_known=refuse)
+    added = _add(store, draft, by=by, tasks=tasks)
     assert added is not None  # only an episode has a limit
     return added
 
@@ -157,9 +150,10 @@ def _add(
     tasks: Sequence[TaskTexts] = (),
     origin: Origin | None = None,
     held: str | None = None,
-    if_known: Callable[[Lesson], None] | None = None,
 ) -> AddedLesson | None:
+    """Add a lesson of an episode (`origin`), from elsewhere (`held` says why it waits), or else of a person's."""
     check_fields(draft)
+    personal = origin is None and held is None
     draft = msgspec.structs.replace(draft, source_tasks=with_families(draft.source_tasks, store.place.folder.parent))
     leaks = tuple(find_leaks(draft.text, tasks))
     found = judge(draft, leaks, tasks)
@@ -174,23 +168,14 @@ def _add(
         came: dict[str, Any] = {"episode": origin.episode, "trigger": origin.trigger} if origin is not None else {}
         known = near_duplicate(store.connection, draft)
         if known is not None:
-            if if_known is not None:
-                if_known(known)
-            usable = found.state is LessonState.ACTIVE or (origin is None and held is None)
-            again = origin is not None and usable and _retired_by_effect(store, known)
+            if personal:
+                _refuse_out_of_use(known)
+            usable = found.state is LessonState.ACTIVE or personal
+            again = origin is not None and usable and is_retired_by_effect(store, known)
             changes = taken_up(known, draft, tasks, usable=usable, again=again)
             made.append(AddedLesson(changes.of(known), merged=True))
             reason = "the same was learned again"
-            return [
-                MemoryEntry(
-                    op=Operation.MERGE,
-                    id=known.id,
-                    by=by,
-                    reason=reason,
-                    changes=changes,
-                    **came,
-                )
-            ]
+            return [MemoryEntry(op=Operation.MERGE, id=known.id, by=by, reason=reason, changes=changes, **came)]
         written = draft.written_from
         if origin is not None and written is None:
             written = draft.source_tasks
@@ -208,6 +193,13 @@ def _add(
 
     store.write(make)
     return made[0] if made else None
+
+
+def _refuse_out_of_use(known: Lesson) -> None:
+    if known.state in (LessonState.RETIRED, LessonState.QUARANTINED):
+        why = f" ({known.reason})" if known.reason else ""
+        hint = f"tbench memory approve {known.id} puts it back into use"
+        raise UserError(f"lesson {known.id} says the same and is {known.state}{why}", hint=hint)
 
 
 def edit(
@@ -295,18 +287,8 @@ def merge(store: Store, into: str, names: Sequence[str], *, by: str, reason: str
         others = list({lesson.id: lesson for lesson in (find(store, name) for name in names)}.values())
         if any(lesson.id == kept.id for lesson in others):
             raise UserError("a lesson cannot be merged into itself", where=kept.id)
-        absorbed = [lesson.id for lesson in others]
-        changes = union(kept, others)
-        return [
-            MemoryEntry(
-                op=Operation.MERGE,
-                id=kept.id,
-                by=by,
-                reason=reason,
-                changes=changes,
-                absorbed=absorbed,
-            )
-        ]
+        absorbed, changes = [lesson.id for lesson in others], union(kept, others)
+        return [MemoryEntry(op=Operation.MERGE, id=kept.id, by=by, reason=reason, changes=changes, absorbed=absorbed)]
 
     (entry,) = store.write(make)
     return find(store, entry.id)
@@ -334,7 +316,8 @@ def find(store: Store, name: str) -> Lesson:
     raise UserError(f'no lesson is called "{name}"', hint=hint)
 
 
-def _retired_by_effect(store: Store, lesson: Lesson) -> bool:
+def is_retired_by_effect(store: Store, lesson: Lesson) -> bool:
+    """Return whether a lesson is retired, and was by its measured effect."""
     query = "SELECT record FROM entries WHERE seq IN (SELECT seq FROM entry_lessons WHERE lesson = ?) ORDER BY seq DESC"
     entries = (decode(row[0], MemoryEntry) for row in store.connection.execute(query, (lesson.id,)))
     last = next((one for one in entries if one.op is Operation.RETIRE), None)

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,11 @@ from terminalbench.archivist.retrieval import (
     RankedLesson,
     RetrievalMode,
     RetrievalPolicy,
-    RetrievedLessons,
     Situation,
     own,
     retrieve,
 )
-from terminalbench.archivist.store import Store, open_store
+from terminalbench.archivist.store import open_store
 from terminalbench.archivist.utility import chance_shown
 from terminalbench.experiments.lessons import EligibleLesson, LessonReader, Snapshot, task_key
 from terminalbench.experiments.plan import PlannedTask
@@ -46,33 +45,21 @@ def take_snapshot(
         families.setdefault(ref.family, set()).add(ref.id)
     families.pop(None, None)
     with open_store(root / ".terminalbench") as store:
-        found = {}
+        found, masked = {}, 0
         for task in tasks:
             relatives = frozenset(families.get(task.ref.family, ()))
             situation = replace(situation_of(task), **reader._asdict(), relatives=relatives)
-            found[task_key(task.label, task.ref.id)] = _eligible(store, situation, policy, lessons.withhold, seed)
+            retrieved = retrieve(store.connection, situation, policy, seed)
+            eligible = [eligible_lesson(one, situation, lessons.withhold) for one in retrieved.lessons]
+            found[task_key(task.label, task.ref.id)], masked = eligible, masked + retrieved.masked
     return Snapshot(
         mode=lessons.mode,
         k=lessons.k,
         budget=lessons.budget,
         withhold=lessons.withhold,
-        tasks={key: one.lessons for key, one in found.items()},
-        masked=sum(one.masked for one in found.values()),
+        tasks=found,
+        masked=masked,
     )
-
-
-@dataclass(frozen=True)
-class _EligibleSet:
-    lessons: list[EligibleLesson]
-    masked: int
-
-
-def _eligible(
-    store: Store, situation: Situation, policy: RetrievalPolicy, withhold: float, seed: str | None
-) -> _EligibleSet:
-    found: RetrievedLessons = retrieve(store.connection, situation, policy, seed)
-    lessons = [eligible_lesson(one, situation, withhold) for one in found.lessons]
-    return _EligibleSet(lessons, found.masked)
 
 
 def eligible_lesson(one: RankedLesson, situation: Situation, withhold: float) -> EligibleLesson:

@@ -14,8 +14,7 @@ from terminalbench.cli.output import print_json, text_width
 
 if TYPE_CHECKING:
     from terminalbench.trainer.environments import Environment
-    from terminalbench.trainer.gym import Gym, GymLook
-    from terminalbench.trainer.split import Shares
+    from terminalbench.trainer.gym import Gym, GymLook, Shares
 
 
 @click.group("gym", cls=LazyCommandGroup, sections=GROUPS["gym"], package=__name__, no_args_is_help=True)
@@ -59,8 +58,7 @@ def list_command(root: Path, as_json: bool) -> None:
     """
     from terminalbench.text.table import fitted
     from terminalbench.trainer.environments import list_environments
-    from terminalbench.trainer.gym import Gym
-    from terminalbench.trainer.split import unit_of
+    from terminalbench.trainer.gym import Gym, unit_of
 
     gym = Gym(root)
     rows = [["environment", "tasks", "families", "train", "dev", "holdout", "looks", "what"]]
@@ -95,7 +93,7 @@ def list_command(root: Path, as_json: bool) -> None:
 @json_option
 def show_command(environment: "Environment", gym: "Gym", holdout: bool, reason: str | None, as_json: bool) -> None:
     """Show an environment: its train and dev tasks, and every look at its held-out tasks."""
-    from terminalbench.trainer.split import SplitPart
+    from terminalbench.trainer.gym import SplitPart
 
     if holdout != (reason is not None):
         raise click.UsageError(
@@ -161,7 +159,7 @@ def _looks(looks: "list[GymLook]") -> str:
 
 
 def _shares(_context: click.Context, _option: click.Parameter, given: str) -> "Shares":
-    from terminalbench.trainer.split import Shares
+    from terminalbench.trainer.gym import Shares
 
     try:
         train, dev, holdout = (float(part) for part in given.split("/"))

@@ -167,7 +167,7 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
     from terminalbench.trainer.lineage import LineageStore
     from terminalbench.trainer.plan import load_plan
     from terminalbench.trainer.run import run_training
-    from terminalbench.trainer.story import called, claim, ledger, spent
+    from terminalbench.trainer.training import called, claim, ledger, spent
 
     plan = load_plan(file, root)
     if not as_json and not resume:
@@ -237,8 +237,7 @@ def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -
     from terminalbench.text.paths import typed
     from terminalbench.trainer.plan import load_plan
     from terminalbench.trainer.run import measure_holdout
-    from terminalbench.trainer.story import sealed_line
-    from terminalbench.trainer.training import open_training
+    from terminalbench.trainer.training import open_training, sealed_line
 
     training = open_training(file, root)
     if training.declared is None:
@@ -266,7 +265,7 @@ def status_command(training: "Training", as_json: bool) -> None:
     from textwrap import fill
 
     from terminalbench.text.foreign import printable
-    from terminalbench.trainer.story import called, claim, sealed_line, spent, standing
+    from terminalbench.trainer.training import called, claim, sealed_line, spent, standing
 
     lineage, nights = training.lineage, training.nights
     last = lineage.crowned[-1] if lineage.crowned else None
@@ -309,7 +308,7 @@ def history_command(training: "Training", as_json: bool) -> None:
     from textwrap import fill
 
     from terminalbench.text.foreign import printable
-    from terminalbench.trainer.story import called, claim, ledger
+    from terminalbench.trainer.training import called, claim, ledger
 
     lineage = training.lineage
     if as_json:
@@ -366,7 +365,7 @@ def report_command(training: "Training", output: Path | None) -> None:
 
     from terminalbench.files import write_text
     from terminalbench.text.foreign import printable
-    from terminalbench.trainer.story import report
+    from terminalbench.trainer.training import report
 
     text = report(
         training.lineage, training.slug, training.planned, training.nights, training.holdout, training.outside

@@ -25,8 +25,7 @@ from terminalbench.overnight import limits
 from terminalbench.overnight.control_profiles import night_lessons, of_one_model, with_lessons
 from terminalbench.overnight.decisions import nothing_left, seed_of, until_moment
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.iteration import load_base, make_base
-from terminalbench.overnight.iteration_files import labelled
+from terminalbench.overnight.iteration_files import labelled, load_base, make_base
 from terminalbench.overnight.models import (
     ModelSpec,
     check_model,
@@ -179,11 +178,16 @@ def begin(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
         validation_off=off,
     )
     limits.put_up(folder.gate_json, config)
-    state = NightState(config.run_id, read_shared(folder.gate_json).clock, workers=_at_first(config.workers))
+    state = _new_state(folder, config)
     write_json(folder.state_json, state)
     write_json(folder.config_json, config)  # from here on it is a night
     folder.starting.unlink()
     return PreparedNight(folder, config, state, (*suite.notes, *code.notes, *unpinned(base, code), *_fixed_seeds(base)))
+
+
+def _new_state(folder: NightFolder, config: NightConfig) -> NightState:
+    workers = config.workers if isinstance(config.workers, int) else 1
+    return NightState(config.run_id, read_shared(folder.gate_json).clock, workers=workers)
 
 
 def _clear_start(folder: NightFolder) -> None:
@@ -298,10 +302,6 @@ def _refuse_idle_caps(request: NightRequest, workers: Workers | None) -> None:
         )
 
 
-def _at_first(workers: Workers) -> int:
-    return workers if isinstance(workers, int) else 1
-
-
 def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> PreparedNight:
     """Open a night to go on with it. The caller holds its lock. What differs from what it is, is refused by name."""
     config = config_of(folder)
@@ -309,8 +309,8 @@ def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
     refuse_differences(differences, folder.folder, "leave out these options, or start another night")
     _refuse_idle_caps(request, request.workers or config.workers)
     same_until = request.again and request.until == config.until_said
-    changed = dict(_extensions(replace(request, until=None) if same_until else request, now))
-    config, extended = _extended(config, changed)
+    later = None if request.until is None or same_until else until_moment(request.until, now).isoformat()
+    config, extended = _extended(config, request, later)
     until = limits.until_of(config)
     if until is not None and until <= now.timestamp() and request.again:
         state, lost = _state_of(folder, config)
@@ -339,7 +339,7 @@ def _state_of(folder: NightFolder, config: NightConfig) -> tuple[NightState, tup
     try:
         return read_json(folder.state_json, NightState), ()
     except (TbenchError, FileNotFoundError):
-        state = NightState(config.run_id, read_shared(folder.gate_json).clock, workers=_at_first(config.workers))
+        state = _new_state(folder, config)
     batches = labelled(folder, config.run_id)
     known = {(Role.ITERATION, number) for number in range(1, max((n for _, n in batches), default=0) + 1)} | {*batches}
     for role, number in sorted(known, key=lambda key: (key[1], key[0])):
@@ -368,51 +368,37 @@ def _differences(request: NightRequest, folder: NightFolder, config: NightConfig
         chosen = [f"{task.dataset}/{task.id}" for task in load_suite(Path(config.suite), request.tasks).tasks]
         if chosen != config.tasks:
             yield f"--tasks: the night has {', '.join(config.tasks)}"
-    for name, option, is_now in (
-        ("attempts", "--attempts", config.attempts),
-        ("seed", "--seed", config.seed),
-        ("ollama_endpoint", "--ollama-endpoint", config.ollama_endpoint),
-        ("executor", "--executor", config.executor),
-        ("ray_address", "--ray-address", config.ray_address),
-        ("validation_rate", "--claude-validation-rate", config.validation_rate),
-    ):
+    learns = config.lessons
+    now = {
+        "attempts": config.attempts,
+        "seed": config.seed,
+        "ollama_endpoint": config.ollama_endpoint,
+        "executor": config.executor,
+        "ray_address": config.ray_address,
+        "validation_rate": config.validation_rate,
+        "lessons": learns and learns.mode,
+        "reflect_model": learns and learns.model,
+        "reflect_budget_usd": learns and learns.budget_usd,
+    }
+    for name, is_now in now.items():
         wanted = getattr(request, name)
         if wanted is not None and wanted != is_now:
-            yield f"{option}: the night has {is_now}, not {wanted}"
-    learns = config.lessons
-    for option, wanted, is_now in (
-        ("--lessons", request.lessons, learns and learns.mode),
-        ("--reflect-model", request.reflect_model, learns and learns.model),
-        ("--reflect-budget-usd", request.reflect_budget_usd, learns and learns.budget_usd),
-    ):
-        if wanted is not None and wanted != is_now:
-            yield f"{option}: the night has {is_now}, not {wanted}"
-    yield from _shortened(request, config)
-
-
-def _shortened(request: NightRequest, config: NightConfig) -> Iterator[str]:
-    """Limits may only be extended: what has been done cannot be taken back."""
+            option = "claude-validation-rate" if name == "validation_rate" else name.replace("_", "-")
+            yield f"--{option}: the night has {is_now}, not {wanted}"
+    # Limits may only be extended: what has been done cannot be taken back.
     if request.iterations is not None and config.iterations is not None and request.iterations < config.iterations:
         yield f"--iterations: the night already has {config.iterations}"
     if request.budget_usd is not None and config.budget_usd is not None and request.budget_usd < config.budget_usd:
         yield f"--budget-usd: the night already has {dollars(config.budget_usd)}"
 
 
-def _extensions(request: NightRequest, now: datetime) -> Iterator[tuple[str, Any]]:
-    if request.iterations is not None:
-        yield "iterations", request.iterations
-    if request.until is not None:
-        yield "until", until_moment(request.until, now).isoformat()
-    if request.budget_usd is not None:
-        yield "budget_usd", request.budget_usd
-    if request.validation_budget_usd is not None:
-        yield "validation_budget_usd", request.validation_budget_usd
-    for name in ("workers", "model_slots", "sandboxes"):
-        if getattr(request, name) is not None:
-            yield name, getattr(request, name)
+_EXTENDED = ("iterations", "budget_usd", "validation_budget_usd", "workers", "model_slots", "sandboxes")
+"""What a resume may change, besides `--until`."""
 
 
-def _extended(config: NightConfig, changed: dict[str, Any]) -> tuple[NightConfig, tuple[str, ...]]:
-    differing = {name: value for name, value in changed.items() if value != getattr(config, name)}
+def _extended(config: NightConfig, request: NightRequest, until: str | None) -> tuple[NightConfig, tuple[str, ...]]:
+    """Return the night with the limits that a resume names, and a line for each that is another one."""
+    asked = {"until": until, **{name: getattr(request, name) for name in _EXTENDED}}
+    differing = {name: one for name, one in asked.items() if one is not None and one != getattr(config, name)}
     said = tuple(f"{name}: {getattr(config, name)} -> {value}" for name, value in differing.items())
     return msgspec.structs.replace(config, **differing), said

@@ -5,9 +5,10 @@ test, over all its attempts before, says otherwise after Holm's adjustment for a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from math import fsum
+from typing import Any
 
 import msgspec
 
@@ -125,7 +126,11 @@ def level(place: int, planned: int | None, profiles: int) -> float:
 
 def counts_of(profile: ProfileResult) -> dict[TaskRef, Counts]:
     """The attempts at each task."""
-    return {task.ref: Counts(task.passed, task.measured) for task in profile.tasks}
+    return {task.ref: _counts(task) for task in profile.tasks}
+
+
+def _counts(task: TaskResult) -> Counts:
+    return Counts(task.passed, task.measured)
 
 
 def _profile(
@@ -133,40 +138,50 @@ def _profile(
 ) -> ProfileDelta:
     same = [(one.iteration, found) for one in before if (found := one.of(now.profile_id, now.profile)) is not None]
     measured = [(iteration, found) for iteration, found in same if found.measured]
-    previous = measured[-1] if measured else None
+    previous, older = measured[-1] if measured else (None, None)
     earlier = _earlier(now, [found for _, found in same])
-    older = {task.ref: task for task in previous[1].tasks} if previous is not None else {}
-    planned_before = {task.ref for _, found in same for task in found.tasks}
-    tasks = [_task(task, older.get(task.ref), earlier.get(task.ref), task.ref in planned_before) for task in now.tasks]
-    tasks = _judged(tasks)
-    here = {task.ref for task in now.tasks}
-    tasks += [_gone(task) for ref, task in older.items() if ref not in here]
+    tasks = _judged(_tasks(now, older, earlier, {task.ref for _, found in same for task in found.tasks}))
     compared = [one for one in tasks if one.noise is not None or one.change is TaskChange.UNCHANGED]
     found = ProfileDelta(
         profile=now.profile,
         profile_id=now.profile_id,
-        previous=previous[0] if previous is not None else None,
+        previous=previous,
         earlier=[iteration for iteration, _ in measured],
         tasks=tasks,
         since="",
         sentence="",
         compared=len(compared),
+        **_over_tasks(compared),
     )
-    found = _over_tasks(found, compared)
-    strata = [
-        _stratum(one.now, one.earlier) for one in tasks if one.earlier is not None and one.change is not TaskChange.GONE
-    ]
-    exact = stratified(strata)
-    if measured and now.measured and strata:
+    exact = stratified(_stratum(one.now, one.earlier) for one in tasks if one.earlier is not None)
+    if measured and now.measured and earlier:
         asked = level(len(measured), planned, profiles)
-        found = msgspec.structs.replace(
-            found,
-            p_earlier=exact.two_sided,
-            level=asked,
-            alert=_alert(found, exact.fewer, asked, number) if exact.fewer <= asked else None,
+        alert = _alert(found, exact.fewer, asked, number) if exact.fewer <= asked else None
+        found = msgspec.structs.replace(found, p_earlier=exact.two_sided, level=asked, alert=alert)
+    since = _since(found, now)
+    counted = f"{now.passed} of {plural(now.measured, 'measured trial')}"
+    sentence = f"{now.profile}: {percent(now.pass_rate)} ({counted}); {since}"
+    return msgspec.structs.replace(found, since=since, sentence=sentence)
+
+
+def _tasks(
+    now: ProfileResult, older: ProfileResult | None, earlier: Mapping[TaskRef, Counts], known: Collection[TaskRef]
+) -> list[TaskDelta]:
+    """Each task of now, and those of the iteration before that it has no more; `known` are those planned before."""
+    before = {task.ref: task for task in older.tasks} if older is not None else {}
+    found = [_task(task, before.get(task.ref), earlier.get(task.ref), task.ref in known) for task in now.tasks]
+    here = {task.ref for task in now.tasks}
+    for gone in (ref for ref in before if ref not in here):
+        found.append(
+            TaskDelta(
+                task_id=gone.id,
+                dataset=gone.dataset,
+                change=TaskChange.GONE,
+                before=_counts(before[gone]),
+                trials_before=_paths(before[gone]),
+            )
         )
-    found = msgspec.structs.replace(found, since=_since(found, now))
-    return msgspec.structs.replace(found, sentence=_sentence(found, now))
+    return found
 
 
 def _earlier(now: ProfileResult, before: Sequence[ProfileResult]) -> dict[TaskRef, Counts]:
@@ -176,69 +191,50 @@ def _earlier(now: ProfileResult, before: Sequence[ProfileResult]) -> dict[TaskRe
     for one in before:
         for task in one.tasks:
             if task.digest is not None and task.measured and content.get(task.ref) == task.digest:
-                found[task.ref] = found.get(task.ref, Counts()) + Counts(task.passed, task.measured)
+                found[task.ref] = found.get(task.ref, Counts()) + _counts(task)
     return found
 
 
 def _task(now: TaskResult, before: TaskResult | None, earlier: Counts | None, known: bool) -> TaskDelta:
-    count = Counts(now.passed, now.measured)
-    found = TaskDelta(
+    count, older = _counts(now), _counts(before) if before is not None else None
+    change, p, shows = TaskChange.UNMEASURED, None, (None, None)
+    if not known:
+        change = TaskChange.NEW
+    elif before is not None and older is not None and count.measured and older.measured:
+        if now.digest is None or now.digest != before.digest:
+            change = TaskChange.OTHER_CONTENT
+        elif count.rate == older.rate:
+            change = TaskChange.UNCHANGED
+        else:
+            up = (count.rate or 0.0) > (older.rate or 0.0)
+            change = TaskChange.IMPROVED if up else TaskChange.REGRESSED
+            shows = (Outcome.PASSED, Outcome.FAILED) if up else (Outcome.FAILED, Outcome.PASSED)
+            total = earlier or older
+            p = fisher_p((count.passed, count.measured - count.passed), (total.passed, total.measured - total.passed))
+    return TaskDelta(
         task_id=now.task_id,
         dataset=now.dataset,
-        change=TaskChange.UNMEASURED,
+        change=change,
         now=count,
+        before=older,
         earlier=earlier,
-        trials=_paths(now),
-    )
-    if not known:
-        return msgspec.structs.replace(found, change=TaskChange.NEW)
-    if before is None:
-        return found
-    older = Counts(before.passed, before.measured)
-    found = msgspec.structs.replace(found, before=older, trials_before=_paths(before))
-    if not (count.measured and older.measured):
-        return found
-    if now.digest is None or now.digest != before.digest:
-        return msgspec.structs.replace(found, change=TaskChange.OTHER_CONTENT)
-    if count.rate == older.rate:
-        return msgspec.structs.replace(found, change=TaskChange.UNCHANGED)
-    up = (count.rate or 0.0) > (older.rate or 0.0)
-    total = earlier or older
-    p = fisher_p((count.passed, count.measured - count.passed), (total.passed, total.measured - total.passed))
-    shows = (Outcome.PASSED, Outcome.FAILED) if up else (Outcome.FAILED, Outcome.PASSED)
-    return msgspec.structs.replace(
-        found,
-        change=TaskChange.IMPROVED if up else TaskChange.REGRESSED,
         p=p,
         trials=_paths(now, shows[0]),
-        trials_before=_paths(before, shows[1]),
+        trials_before=_paths(before, shows[1]) if before is not None else [],
     )
 
 
 def _judged(tasks: Sequence[TaskDelta]) -> list[TaskDelta]:
-    """Return what is noise, after the adjustment for all tasks that changed. A noisy change of one known to vary is
-    flaky."""
-    adjusted = holm([one.p for one in tasks])
+    """Return what is noise, after the adjustment for all that changed; a noisy change of one that varies is flaky."""
     found = []
-    for one, p in zip(tasks, adjusted, strict=True):
-        if p is None:
-            found.append(one)
-            continue
-        noise = p > ALPHA
-        varies = one.now.mixed or (one.earlier is not None and one.earlier.mixed)
-        change = TaskChange.FLAKY if noise and varies else one.change
-        found.append(msgspec.structs.replace(one, change=change, p_adjusted=p, noise=noise))
+    for one, p in zip(tasks, holm([one.p for one in tasks]), strict=True):
+        if p is not None:
+            noise = p > ALPHA
+            varies = one.now.mixed or (one.earlier is not None and one.earlier.mixed)
+            change = TaskChange.FLAKY if noise and varies else one.change
+            one = msgspec.structs.replace(one, change=change, p_adjusted=p, noise=noise)
+        found.append(one)
     return found
-
-
-def _gone(task: TaskResult) -> TaskDelta:
-    return TaskDelta(
-        task_id=task.task_id,
-        dataset=task.dataset,
-        change=TaskChange.GONE,
-        before=Counts(task.passed, task.measured),
-        trials_before=_paths(task),
-    )
 
 
 def _paths(task: TaskResult, first: Outcome | None = None) -> list[str]:
@@ -252,35 +248,30 @@ def _stratum(now: Counts, before: Counts | None) -> Stratum:
     return Stratum(now.passed, now.measured, older.passed, older.measured)
 
 
-def _over_tasks(found: ProfileDelta, compared: Sequence[TaskDelta]) -> ProfileDelta:
-    """Return the delta with the change since the previous iteration over the tasks that both measured."""
+def _over_tasks(compared: Sequence[TaskDelta]) -> dict[str, Any]:
+    """Return the change since the previous iteration over the tasks that both measured, by field of the delta."""
     if not compared:
-        return found
+        return {}
     differences = [(one.now.rate or 0.0) - ((one.before or Counts()).rate or 0.0) for one in compared]
     interval = mean_interval(paired(differences), ALPHA, (-1.0, 1.0))
-    return msgspec.structs.replace(
-        found,
-        difference=fsum(differences) / len(differences),
-        low=interval.low if interval is not None else None,
-        high=interval.high if interval is not None else None,
-        p_previous=stratified(_stratum(one.now, one.before) for one in compared).two_sided,
-    )
+    return {
+        "difference": fsum(differences) / len(differences),
+        "low": interval.low if interval is not None else None,
+        "high": interval.high if interval is not None else None,
+        "p_previous": stratified(_stratum(one.now, one.before) for one in compared).two_sided,
+    }
 
 
 def _alert(found: ProfileDelta, p: float, asked: float, number: int) -> RegressionAlert:
-    fell = [
-        one.task_id
-        for one in found.tasks
-        if one.earlier is not None and one.now.measured and (one.now.rate or 0.0) < (one.earlier.rate or 0.0)
-    ]
-    compared = [one for one in found.tasks if one.earlier is not None and one.now.measured]
-    passed, measured = sum(one.now.passed for one in compared), sum(one.now.measured for one in compared)
+    pairs = [(one, one.earlier) for one in found.tasks if one.earlier is not None and one.now.measured]
+    fell = [one.task_id for one, earlier in pairs if (one.now.rate or 0.0) < (earlier.rate or 0.0)]
+    passed, measured = sum(one.now.passed for one, _ in pairs), sum(one.now.measured for one, _ in pairs)
     # As many passes as the same attempts at the same tasks had on average before.
-    usual = fsum((one.earlier.rate or 0.0) * one.now.measured for one in compared if one.earlier is not None)
-    before = f"{len(found.earlier)} iterations" if len(found.earlier) > 1 else "iteration"
+    usual = fsum((earlier.rate or 0.0) * one.now.measured for one, earlier in pairs)
     message = (
         f"{found.profile}: iteration {number} passed {passed} of {measured}; {usual:.1f} were expected from the "
-        f"{before} before it (exact {p_equation(p)}, needed {p_value(asked)}). Fewer passes: {some(fell, 3)}"
+        f"{plural(len(found.earlier), 'iteration')} before it (exact {p_equation(p)}, needed {p_value(asked)}). "
+        f"Fewer passes: {some(fell, 3)}"
     )
     return RegressionAlert(message, p, asked, fell)
 
@@ -294,14 +285,10 @@ def _since(found: ProfileDelta, now: ProfileResult) -> str:
     if not found.compared:
         return f"no task can be compared with iteration {found.previous}"
     by = Counter(one.change for one in found.tasks if one.change is not TaskChange.UNCHANGED)
+    if not by and found.alert is None:
+        return f"since iteration {found.previous}: no task changed"
     moved = [f"{by[change]} {change.value.replace('_', ' ')}" for change in TaskChange if by[change]]
     sure = [one.task_id for one in found.tasks if one.noise is False]
     said = f"more than noise: {some(sure)}" if sure else "all changes are within noise"
-    changed = ", ".join(moved) if moved else "no task changed"
     tail = "a regression alert" if found.alert is not None else said
-    return f"since iteration {found.previous}: {changed}" + (f"; {tail}" if moved or found.alert else "")
-
-
-def _sentence(found: ProfileDelta, now: ProfileResult) -> str:
-    counted = f"{now.passed} of {plural(now.measured, 'measured trial')}"
-    return f"{found.profile}: {percent(now.pass_rate)} ({counted}); {found.since}"
+    return f"since iteration {found.previous}: {', '.join(moved) or 'no task changed'}; {tail}"

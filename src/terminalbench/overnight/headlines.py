@@ -11,8 +11,9 @@ from terminalbench.archivist.gains import KINDS, Gain
 from terminalbench.overnight.control_profiles import is_with_lessons
 from terminalbench.overnight.delta import ALPHA, level
 from terminalbench.overnight.lessons_report import gained
+from terminalbench.overnight.model_summary import ModelSummary
 from terminalbench.overnight.night import IterationStatus, NightEventKind, iterations_said
-from terminalbench.overnight.summary_model import LostTrials, ModelSummary, NightSummary, model_name
+from terminalbench.overnight.summary_model import LostTrials, NightSummary, model_name
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import brief
@@ -119,7 +120,7 @@ def rates_line(models: Sequence[ModelSummary]) -> str:
 
 def _rate(one: ModelSummary) -> str:
     name = model_name(one.model, one.profile, simulated=one.simulated)
-    counted = f"{one.passed} of {plural(one.passed + one.failed, 'trial')}"
+    counted = f"{one.passed} of {plural(one.measured, 'trial')}"
     if one.low is not None and one.high is not None:
         counted += f", 95 % on tasks like these: {percents(one.low, one.high)}"
     return f"{name} {percent(one.pass_rate)} ({counted})"
@@ -253,7 +254,7 @@ def _priced(summary: NightSummary, trials: int) -> str:
         return ""
     if summary.models and all(one.no_model for one in summary.models):
         return f" ({plural(trials, 'trial')}, no model)"
-    known = sum(one.passed + one.failed + one.errored - one.cost_unknown for one in summary.models)
+    known = sum(one.measured + one.errored - one.cost_unknown for one in summary.models)
     usd = known_total(one.cost_usd for one in summary.models)
     price = f"about {dollars(trials * usd / known)}" if usd is not None and known > 0 else "the price is unknown"
     return f" ({plural(trials, 'trial')}, {price})"

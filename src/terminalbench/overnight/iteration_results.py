@@ -79,15 +79,14 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.passed + self.failed
 
 
-class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One profile in one iteration. `task_digest` is of all its tasks together; None where one of them is unknown."""
+class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a profile did, in one iteration or in several: its counts, its rate, and what it took."""
 
     profile: str
     profile_id: str
     model: str
     simulated: bool
     no_model: bool
-    task_digest: str | None
     total: int
     passed: int
     failed: int
@@ -99,14 +98,20 @@ class ProfileResult(msgspec.Struct, frozen=True, kw_only=True):
     cost_unknown: int
     tokens: int | None
     tokens_unknown: int
-    started_at: str | None
-    finished_at: str | None
-    tasks: list[TaskResult]
 
     @property
     def measured(self) -> int:
         """Return how many have a verdict."""
         return self.passed + self.failed
+
+
+class ProfileResult(MeasuredProfile, frozen=True, kw_only=True):
+    """One profile in one iteration. `task_digest` is of all its tasks together; None where one of them is unknown."""
+
+    task_digest: str | None
+    started_at: str | None
+    finished_at: str | None
+    tasks: list[TaskResult]
 
     def summary(self) -> EpisodeSummary:
         """Its counts as an episode has them."""

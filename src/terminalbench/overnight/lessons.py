@@ -31,8 +31,8 @@ from terminalbench.llm.replay import RecordedAnswer, request_digest
 from terminalbench.overnight.control_profiles import profiles_by_lessons
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration_files import ProjectedIteration
+from terminalbench.overnight.lessons_report import Reflection, all_reflections, read_reflection
 from terminalbench.overnight.night import NightConfig, NightLessons
-from terminalbench.overnight.reflections import Reflection, all_reflections, read_reflection
 from terminalbench.records.lesson import LessonState
 from terminalbench.records.values import known_total
 

@@ -12,10 +12,10 @@ from terminalbench.archivist.inventory import each_lesson
 from terminalbench.archivist.store import open_store
 from terminalbench.archivist.utility import chance_of_harm, is_proven, prior
 from terminalbench.errors import TbenchError
+from terminalbench.json_files import decode_plain
 from terminalbench.overnight.control_profiles import is_with_lessons, without_controls
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig
-from terminalbench.overnight.reflections import Reflection, read_reflections
 from terminalbench.records.lesson import Lesson, LessonState
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import flat
@@ -24,6 +24,48 @@ from terminalbench.text.table import Columns
 
 if TYPE_CHECKING:
     from terminalbench.overnight.iteration_files import ProjectedIteration
+
+
+_LARGEST = 1 << 20
+
+
+class Reflection(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """`reflection.json`: what was learned from an iteration, written when it is done.
+
+    `active` and `held` are lessons that came of it, or that it supports now: those in use, and those that are not.
+    `counted` trials were shown lessons by chance, and `retired` are lessons that harm by what they say. `stopped` says
+    why no lesson could be looked for.
+    """
+
+    iteration: int
+    trigger: Trigger | None = None
+    why: str = ""
+    model: str | None = None
+    active: list[str] = []
+    held: list[str] = []
+    refused: int = 0
+    asked: bool = False
+    cost_usd: float | None = None
+    counted: int = 0
+    retired: list[str] = []
+    stopped: str | None = None
+
+
+def read_reflection(folder: NightFolder, number: int) -> Reflection | None:
+    """Return what was learned from an iteration; None while nothing was looked for."""
+    return decode_plain(folder.reflection_json(number), Reflection, _LARGEST)
+
+
+def read_reflections(folder: NightFolder, numbers: Sequence[int]) -> list[Reflection]:
+    """Those of several iterations."""
+    return [found for number in numbers if (found := read_reflection(folder, number)) is not None]
+
+
+def all_reflections(folder: NightFolder) -> list[Reflection]:
+    """Those of all iterations."""
+    numbers = [int(file.parent.name) for file in folder.folder.glob("iterations/*/reflection.json")]
+    return read_reflections(folder, sorted(numbers))
+
 
 SHOWN = 60
 """Reflections in the report; `summary.json` has all."""

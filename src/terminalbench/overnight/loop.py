@@ -22,12 +22,12 @@ from terminalbench.overnight.begin import NightRequest, PreparedNight, begin, go
 from terminalbench.overnight.crew import WorkerForkServer
 from terminalbench.overnight.decisions import NightTimeouts
 from terminalbench.overnight.folder import Journal, NightFolder
-from terminalbench.overnight.iteration import load_base
+from terminalbench.overnight.iteration_files import load_base
 from terminalbench.overnight.models import model_environment
 from terminalbench.overnight.morning import first_lines
 from terminalbench.overnight.night import IterationStatus, NightConfig, NightEvent, NightEventKind, NightState
-from terminalbench.overnight.projections import ProjectedNight, project
 from terminalbench.overnight.scaling import Scaler, limits_of
+from terminalbench.overnight.summary import ProjectedNight, project
 from terminalbench.overnight.summary_model import NightSummary
 from terminalbench.overnight.supervisor import NightSupervisor
 from terminalbench.overnight.training_report import TrainedNight, training_stopped

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from terminalbench.archivist.gains import GAINS
-from terminalbench.overnight.groups import Grouping, GroupRate
 from terminalbench.overnight.lessons_report import REFLECTIONS, lessons_lines
-from terminalbench.overnight.summary_model import Flip, Incident, LostTrials, ModelSummary, NightSummary, model_name
+from terminalbench.overnight.model_summary import Grouping, GroupRate, ModelSummary
+from terminalbench.overnight.summary_model import Flip, Incident, LostTrials, NightSummary, model_name
 from terminalbench.overnight.training_report import COMPARISONS
 from terminalbench.records.counts import Counts
 from terminalbench.report.markdown import escaped

@@ -108,22 +108,21 @@ def decide(reading: MachineReading, now: Scale, limits: ScaleLimits) -> ScaleDec
     against = _against_more(reading, now, limits)
     if against is not None:
         return ScaleDecision(now.workers, against)
-    return ScaleDecision(
-        now.workers + 1, f"{_mb(reading.available_mb)} of memory are available, load {_number(reading.load)}"
-    )
+    said = f"{_mb(reading.available_mb)} of memory are available, load {reading.load:.1f}"
+    return ScaleDecision(now.workers + 1, said)
 
 
 def _cap(limits: ScaleLimits) -> tuple[int, str]:
     """The most workers that may be, and what says so."""
     caps = [(limits.most, f"at most {limits.most} at once")]
     if limits.model_slots is not None:
-        each = max(1, limits.model_trials)
-        said = f"the model server answers {limits.model_slots} requests at once, and a worker sends {each}"
-        caps.append((limits.model_slots // each, said))
+        said = (
+            f"the model server answers {limits.model_slots} requests at once, and a worker sends {limits.model_trials}"
+        )
+        caps.append((limits.model_slots // limits.model_trials, said))
     if limits.sandboxes is not None:
-        each = max(1, limits.trials)
-        said = f"at most {limits.sandboxes} sandboxes may run at once, and a worker needs {each}"
-        caps.append((limits.sandboxes // each, said))
+        said = f"at most {limits.sandboxes} sandboxes may run at once, and a worker needs {limits.trials}"
+        caps.append((limits.sandboxes // limits.trials, said))
     count, reason = min(caps, key=lambda one: one[0])
     return max(1, count), reason
 
@@ -148,9 +147,9 @@ def _first(reading: MachineReading, limits: ScaleLimits, cap: int, capped_by: st
 def _down(reading: MachineReading, now: Scale, limits: ScaleLimits) -> ScaleDecision | None:
     """Fewer workers, if the machine bears no more: as few as the worst of its complaints asks for."""
     asked = list(_complaints(reading, now, limits))
-    if not asked:
+    worst = min(asked, key=lambda one: one.workers, default=None)
+    if worst is None:
         return None
-    worst = min(asked, key=lambda one: one.workers)
     return replace(worst, workers=max(1, worst.workers), urgent=any(one.urgent for one in asked))
 
 
@@ -198,10 +197,6 @@ def _mb(value: float | None) -> str:
     return "unknown MB" if value is None else f"{value:,.0f} MB"
 
 
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1f}"
-
-
 _UNLIMITED = 1 << 60
 """What version 1 of cgroups writes for no limit is about this, in bytes; so much memory no machine has."""
 _MB = 1024 * 1024
@@ -234,26 +229,18 @@ class MachineReader:
 
     def processes_left(self) -> int | None:
         """Return how many processes may still be started, within the limits of the cgroups; None without a limit."""
-        left = []
-        for group in self._groups():
-            most, now = _text(group / "pids.max"), _text(group / "pids.current")
-            if most is not None and now is not None and most.isdecimal() and now.isdecimal():
-                left.append(max(0, int(most) - int(now)))
-        return min(left, default=None)
+        pairs = [(_whole(group / "pids.max"), _whole(group / "pids.current")) for group in self._groups()]
+        return min((max(0, most - now) for most, now in pairs if most is not None and now is not None), default=None)
 
     def _host_mb(self) -> float | None:
-        for line in (_text(self.proc / "meminfo") or "").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) / 1024
-        return None
+        lines = (_text(self.proc / "meminfo") or "").splitlines()
+        return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
     def _groups(self) -> Iterator[Path]:
         """The folders of the cgroups with a limit of memory or processors that we are in, from ours to the top."""
         for line in (_text(self.proc / "self/cgroup") or "").splitlines():
             _, controllers, path = line.split(":", 2)
-            names = (
-                [name for name in controllers.split(",") if name in ("memory", "cpu", "pids")] if controllers else [""]
-            )
+            names = [name for name in controllers.split(",") if name in ("memory", "cpu", "pids", "")]
             for top in (self.cgroups / name for name in names):
                 place = top / path.lstrip("/")
                 if not place.is_dir():
@@ -296,23 +283,19 @@ def _headroom_mb(group: Path) -> float | None:
         (("memory.max", "memory.high"), "memory.current", "inactive_file"),
         (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        found = [int(text) for name in limits if (text := _text(group / name)) is not None and text.isdecimal()]
-        limit, used = min(found, default=_UNLIMITED), _text(group / usage)
-        if limit < _UNLIMITED and used is not None and used.isdecimal():
-            lines = dict(
-                line.split(" ", 1) for line in (_text(group / "memory.stat") or "").splitlines() if " " in line
-            )
-            return max(0, limit - int(used) + int(lines.get(cache, "0"))) / _MB
+        found = [limit for name in limits if (limit := _whole(group / name)) is not None]
+        limit, used = min(found, default=_UNLIMITED), _whole(group / usage)
+        if limit < _UNLIMITED and used is not None:
+            lines = (_text(group / "memory.stat") or "").splitlines()
+            stat = dict(line.split(" ", 1) for line in lines if " " in line)
+            return max(0, limit - used + int(stat.get(cache, "0"))) / _MB
     return None
 
 
 def _quota(group: Path) -> float | None:
     """Return how many processors a cgroup may use; None without a limit."""
-    text = _text(group / "cpu.max")
-    if text is None:
-        quota, period = _text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")
-        text = f"{quota} {period}"
-    parts = text.split()
+    old = f"{_text(group / 'cpu.cfs_quota_us')} {_text(group / 'cpu.cfs_period_us')}"
+    parts = (_text(group / "cpu.max") or old).split()
     if len(parts) == 2 and all(part.isdecimal() for part in parts) and int(parts[1]):
         return int(parts[0]) / int(parts[1])
     return None
@@ -331,6 +314,12 @@ def _pressure(text: str | None) -> dict[str, float]:
 
 def _largest(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def _whole(path: Path) -> int | None:
+    """The whole number that a file holds; None for any other text, such as `max`."""
+    text = _text(path)
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _text(path: Path) -> str | None:

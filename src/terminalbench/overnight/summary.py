@@ -4,7 +4,9 @@ Valid in the middle of a night, and of one without any finished iteration. Made 
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -12,10 +14,18 @@ from terminalbench.errors import TbenchError
 from terminalbench.faults import ErrorClass
 from terminalbench.json_files import JsonLines, read_json, read_jsonl
 from terminalbench.overnight.delta import RULE, ProfileDelta, TaskChange
+from terminalbench.overnight.episodes import EpisodeStore, episodes_of
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.headlines import headlines, next_steps
-from terminalbench.overnight.iteration_files import ProjectedIteration, keep, labelled, project_iterations, view_of
-from terminalbench.overnight.iteration_results import ProfileResult, TrialResult
+from terminalbench.overnight.iteration_files import (
+    ProjectedIteration,
+    keep,
+    labelled,
+    project_iterations,
+    project_results,
+    view_of,
+)
+from terminalbench.overnight.iteration_results import IterationResults, ProfileResult, TrialResult
 from terminalbench.overnight.lessons_report import summarise_lessons
 from terminalbench.overnight.model_summary import not_alike, whole_night
 from terminalbench.overnight.morning import render_markdown
@@ -43,9 +53,11 @@ from terminalbench.overnight.summary_model import (
 from terminalbench.overnight.training_report import read_trained
 from terminalbench.overnight.validation import Validation, validate
 from terminalbench.records.counts import Spend
+from terminalbench.records.episode import Episode
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import copied
 from terminalbench.text.numbers import plural
+from terminalbench.text.paths import typed
 
 _INCIDENTS = (NightEventKind.WORKER_LOST, NightEventKind.INCIDENT, NightEventKind.QUARANTINED, NightEventKind.RESUMED)
 
@@ -234,3 +246,71 @@ def _unread(events: JsonLines) -> list[str]:
     return [
         f"{plural(len(events.bad), 'line')} of events.jsonl cannot be read, starting with line {events.bad[0].number}"
     ]
+
+
+def project_one(folder: NightFolder, config: NightConfig, number: int) -> IterationResults:
+    """Write `results.json` of one iteration that is over, and record its episodes; the supervisor makes the delta."""
+    results = project_results(folder, config, number)
+    _record(config, episodes_of(folder, config, results))
+    return results
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """What was written: the night in numbers, or what went wrong."""
+
+    summary: NightSummary | None = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class ProjectedNight:
+    """The iterations of a night that are over, as one process has projected and recorded them.
+
+    What came of them does not change while no worker takes them up again: their batches are not read again.
+    """
+
+    _held: dict[int, ProjectedIteration] = field(default_factory=dict)
+    _ended: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+
+    def known(self, over: Mapping[int, IterationWork]) -> dict[int, ProjectedIteration]:
+        """Return those that are still what they were."""
+        return {number: one for number, one in self._held.items() if self._ended[number] == _end_of(over.get(number))}
+
+    def keep(self, projected: ProjectedIteration, work: IterationWork) -> None:
+        """Remember one that is over."""
+        number = projected.results.iteration
+        self._held[number], self._ended[number] = projected, _end_of(work)
+
+
+def _end_of(work: IterationWork | None) -> tuple[int, str | None]:
+    """Return which end of an iteration it is: it may be taken up again, and end another time."""
+    return (work.starts, work.finished_at) if work is not None else (-1, None)
+
+
+def project(
+    folder: NightFolder, config: NightConfig, state: NightState, known: ProjectedNight | None = None
+) -> ReportFiles:
+    """Write everything anew, and record what is over; what `known` holds already is neither read nor recorded again."""
+    over = {work.number: work for work in state.work if work.role is Role.ITERATION and work.status.over}
+    held = known.known(over) if known is not None else {}
+    try:
+        ended = {number: work for number, work in over.items() if known is not None and number not in held}
+        found = project_iterations(folder, config, held, ended)
+        for projected in found:
+            number = projected.results.iteration
+            if number in over and held.get(number) is not projected:
+                _record(config, projected.episodes)
+                if known is not None:
+                    known.keep(projected, over[number])
+        return ReportFiles(project_night(folder, found))
+    except Exception as error:  # noqa: BLE001  what a night measured outlives a report that fails, as after an update
+        again = f"tbench report {typed(folder.folder)} writes it again"
+        said = str(error) if isinstance(error, TbenchError | OSError) else f"{type(error).__name__}: {error}"
+        return ReportFiles(problems=(f"the report could not be written: {said}; {again}",))
+
+
+def _record(config: NightConfig, episodes: Iterable[Episode]) -> None:
+    store = EpisodeStore.of_project(Path(config.project_root))
+    for episode in episodes:
+        store.record(episode)

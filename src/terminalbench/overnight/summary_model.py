@@ -10,11 +10,10 @@ from datetime import datetime
 import msgspec
 
 from terminalbench.overnight.delta import TaskChange
-from terminalbench.overnight.groups import GroupRate
 from terminalbench.overnight.iteration_results import IterationResults
 from terminalbench.overnight.lessons_report import LessonsSummary
+from terminalbench.overnight.model_summary import ModelSummary
 from terminalbench.overnight.night import IterationStatus, NightEvent, NightEventKind, Role, WithdrawnTask
-from terminalbench.overnight.noise import FlakyTask, Noise
 from terminalbench.overnight.training_report import TrainedNight
 from terminalbench.overnight.validation import Validation
 from terminalbench.records.counts import Counts
@@ -148,56 +147,6 @@ class IterationLine(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     profiles: list[IterationRate] = []
 
 
-class NightTaskLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One task over the night. `marks` has a letter an iteration: `+` passed, `x` failed, `~` both, `.` neither."""
-
-    task_id: str
-    dataset: str
-    count: Counts
-    marks: str
-
-
-class EarlierNight(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A profile against the night its baseline is of; without `p` the results of that night are gone."""
-
-    episode: str
-    run_id: str
-    iterations: int
-    pass_rate: float | None
-    sentence: str
-    p: float | None = None
-
-
-class ModelSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One profile over the night: all its iterations together, its noise, and what it was before this night."""
-
-    model: str
-    profile: str
-    profile_id: str
-    facts: dict[str, str]
-    simulated: bool
-    no_model: bool
-    iterations: int
-    total: int
-    passed: int
-    failed: int
-    errored: int
-    not_run: int
-    pass_rate: float | None
-    low: float | None
-    high: float | None
-    coverage: float | None
-    cost_usd: float | None
-    cost_unknown: int
-    tokens: int | None
-    tokens_unknown: int
-    noise: Noise
-    flaky: list[FlakyTask]
-    tasks: list[NightTaskLine]
-    earlier: EarlierNight | None = None
-    groups: list[GroupRate] = []
-
-
 class Flip(msgspec.Struct, frozen=True, kw_only=True):
     """A task that came to something else than in the iteration before, with the trials that show it."""
 
@@ -295,7 +244,7 @@ class NightSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     @property
     def measured(self) -> int:
         """Those with a verdict."""
-        return sum(model.passed + model.failed for model in self.models)
+        return sum(model.measured for model in self.models)
 
     @property
     def passed(self) -> int:

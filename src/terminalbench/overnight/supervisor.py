@@ -39,13 +39,13 @@ from terminalbench.overnight.decisions import (
     seed_of,
 )
 from terminalbench.overnight.folder import Journal, NightFolder
-from terminalbench.overnight.iteration import (
+from terminalbench.overnight.iteration_files import (
     drawn_tasks,
+    find_batch,
     load_base,
     validation_left_usd,
     write_iteration,
 )
-from terminalbench.overnight.iteration_files import find_batch
 from terminalbench.overnight.night import (
     Heartbeat,
     IterationStatus,

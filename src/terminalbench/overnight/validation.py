@@ -185,19 +185,15 @@ def _agreement_sentence(found: ClaudeComparison) -> str:
     agreed = found.agreement
     if not agreed.pairs or agreed.agreed is None:
         return f"{found.profile} and {found.validator}: no pair of trials was measured with both"
-    kappa = (
-        "kappa is undefined, because one of them always had the same result"
-        if agreed.kappa is None
-        else f"kappa {agreed.kappa:.2f}"
-    )
-    if agreed.kappa_low is not None and agreed.kappa_high is not None:
-        kappa += f" ({agreed.kappa_low:.2f} to {agreed.kappa_high:.2f})"
+    kappa = "undefined, because one of them always had the same result"
+    if agreed.kappa is not None:
+        inside = agreed.kappa_low is not None and agreed.kappa_high is not None
+        kappa = f"{agreed.kappa:.2f}" + (f" ({agreed.kappa_low:.2f} to {agreed.kappa_high:.2f})" if inside else "")
     mine, theirs = (sum(one.pairs for one in side) for side in (found.only_profile, found.only_validator))
-    lost = f"; {plural(found.unmeasured, 'pair was', 'pairs were')} not measured by both" if found.unmeasured else ""
     return (
         f"{found.profile} and {found.validator} agree on {agreed.agreed} of {plural(agreed.pairs, 'pair')} "
-        f"({percent(agreed.agreed / agreed.pairs)}), {kappa}; only {found.profile} solved {mine}, "
-        f"only {found.validator} {theirs}{lost}"
+        f"({percent(agreed.agreed / agreed.pairs)}), kappa {kappa}; only {found.profile} solved {mine}, "
+        f"only {found.validator} {theirs}; {found.unmeasured} not measured by both"
     )
 
 

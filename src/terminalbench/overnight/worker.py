@@ -45,7 +45,7 @@ from terminalbench.overnight.crew import WorkerAssignment
 from terminalbench.overnight.iteration_files import find_batch, project_delta
 from terminalbench.overnight.models import check_again, parse_model
 from terminalbench.overnight.night import Death, Heartbeat, NightConfig, NightState, Role, WorkEnd, WorkerPhase
-from terminalbench.overnight.projections import project_one
+from terminalbench.overnight.summary import project_one
 from terminalbench.records.event import Event, EventKind
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total

@@ -1,4 +1,8 @@
-"""The batches of a training night: ordinary ones, written as experiments, found again by their labels."""
+"""The batches of a training night: ordinary ones, written as experiments, found again by their labels.
+
+A night of which the training is a part bounds them: by its budget, its deadline, and what a person told it. All of that
+is in the gate of the night, which the batches of the training share with the iterations.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,25 +15,78 @@ import msgspec
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
 from terminalbench.campaign.folder import find_labelled
-from terminalbench.errors import Interrupted, UserError
+from terminalbench.campaign.gate import follow, refusals, standing
+from terminalbench.errors import Incomplete, Interrupted, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers
 from terminalbench.experiments.experiment import Task
 from terminalbench.experiments.plan import Plan
 from terminalbench.experiments.write import write_experiment
-from terminalbench.harbor.limits.gate import GateError
-from terminalbench.index.queries import BatchView, view_batch
+from terminalbench.harbor.limits.accounts import Account, KnownCost, Turn
+from terminalbench.harbor.limits.gate import GateError, change_account, read_shared
+from terminalbench.index.queries import BatchView, Rerun, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import FinishedRun, run
 from terminalbench.overnight.training_report import TrainingStep
+from terminalbench.records.counts import Spend
 from terminalbench.records.event import Event, EventKind
+from terminalbench.records.values import known_total
 from terminalbench.text.numbers import some
-from terminalbench.trainer.halving import AttemptPlan
-from terminalbench.trainer.journal import NIGHT_LABEL, PART_LABEL, TRAINING_LABEL, NightEntry, seed_of
+from terminalbench.trainer.journal import NIGHT_LABEL, PART_LABEL, TRAINING_LABEL, ModelSpend, NightEntry, seed_of
 from terminalbench.trainer.lineage import LineageStore, Variant
-from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, check_tasks
+
+
+class TrainingStopped(Incomplete):
+    """The night allows no more: the night of the training is not over, and a resume goes on with it."""
+
+
+@dataclass(frozen=True)
+class NightLimits:
+    """The limits of a night, by its gate; `until` is their moment by the wall clock."""
+
+    gate: Path
+    until: float | None = None
+
+    def check(self) -> None:
+        """Raise TrainingStopped where nothing may start any more."""
+        follow(self.gate, self.until)
+        if (shut := standing(self.gate).shut) is not None:
+            raise TrainingStopped(shut)
+
+    def check_ended(self, batch: Batch, view: BatchView) -> None:
+        """Raise TrainingStopped where the gate is why trials of a batch did not start."""
+        if any(cell.rerun is Rerun.RESUME for cell in view.cells):
+            why = next((said for said in refusals(batch, view) if said is not None), None)
+            if why is not None:
+                raise TrainingStopped(why)
+
+    @property
+    def left_usd(self) -> float | None:
+        """Return what may still be spent; None without a budget."""
+        budget = read_shared(self.gate).budget_usd
+        return None if budget is None else max(0.0, budget - standing(self.gate).spent_usd)
+
+    def pay(self, asked: ModelSpend) -> None:
+        """Have the gate count what a chat model has charged in this night so far."""
+        known = KnownCost(asked.questions - asked.cost_unknown, asked.cost_usd or 0.0)
+        account = Account(Turn.OVER, known=known, unknown=asked.cost_unknown)
+        change_account(self.gate, self._model, lambda _: account)
+
+    @property
+    def _model(self) -> str:
+        """Return what the model is called in the gate."""
+        return str(self.gate.parent / "training-model")
+
+    def spent(self, batches: Path) -> Spend:
+        """Return what the training has cost in this night by its gate: its batches, in this folder, and its model."""
+        held = read_shared(self.gate).batches
+        own = [share for name, share in held.items() if name == self._model or Path(name).parent == batches]
+        accounts = [account for share in own for account in share.accounts.values()]
+        costs = [one.known.usd for one in accounts if one.known.trials or one.known.usd]
+        return Spend(known_total(costs), sum(one.unknown for one in accounts))
+
 
 SEC = 1.0
 """So often it is told at most, within a part."""
@@ -80,6 +137,27 @@ class TrialCounter:
                 began=self._began,
             )
         )
+
+
+@dataclass(frozen=True)
+class AttemptPlan[T]:
+    """Which tasks a profile attempts, and how often."""
+
+    tasks: tuple[T, ...]
+    attempts: int
+
+    @property
+    def trials(self) -> int:
+        """Trials of one profile."""
+        return len(self.tasks) * self.attempts
+
+
+def spread[T](tasks: Sequence[T], trials: int, start: int = 0) -> AttemptPlan[T]:
+    """Spread at most `trials` over tasks: all of them equally often; or, where that is too many, the next ones in
+    turn."""
+    if trials >= len(tasks):
+        return AttemptPlan(tuple(tasks), trials // len(tasks)) if tasks else AttemptPlan((), 0)
+    return AttemptPlan(tuple(tasks[(start + n) % len(tasks)] for n in range(trials)), 1)
 
 
 AGAIN = "-again"

@@ -16,9 +16,9 @@ from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.experiments.toml_lines import invalid_file
 from terminalbench.index.history import cost_of_a_try, past_trials
 from terminalbench.text.numbers import dollars, p_equation, p_value, plural
+from terminalbench.trainer.batches import spread
 from terminalbench.trainer.evolvers.search import evolver_of
 from terminalbench.trainer.gate import alpha_of
-from terminalbench.trainer.halving import spread
 from terminalbench.trainer.plan import TrainingPlan, check_declared, dev_units, load_plan
 from terminalbench.trainer.tables import night_parts
 

@@ -256,11 +256,6 @@ def evidence(nights: list[NightEntry], new: str, old: str, phase: Phase) -> list
     return [one.batch for one in held if (one.new, one.old, one.phase) == (new, old, phase)]
 
 
-def as_numbers(verdict: GateVerdict) -> dict[str, Any]:
-    """A verdict as a lineage keeps it."""
-    return msgspec.to_builtins(verdict)
-
-
 def _holdout_file(folder: Path) -> Path:
     return folder / "holdout.jsonl"
 

@@ -24,14 +24,13 @@ from terminalbench.overnight.training_report import TrainedNight, TrainingStep
 from terminalbench.records.values import known_total
 from terminalbench.text.numbers import cost
 from terminalbench.text.paths import typed
-from terminalbench.trainer.batches import TrainingBatches
+from terminalbench.trainer.batches import NightLimits, TrainingBatches, TrainingStopped
 from terminalbench.trainer.check import check_before_run
 from terminalbench.trainer.journal import NightEntry, read_nights, read_sealed
 from terminalbench.trainer.lineage import Lineage, LineageStore
-from terminalbench.trainer.night_limits import NightLimits, TrainingStopped
 from terminalbench.trainer.plan import TrainingPlan, declare, load_plan
 from terminalbench.trainer.run import run_training
-from terminalbench.trainer.story import called, claim, ledger, spent, standing
+from terminalbench.trainer.training import called, claim, ledger, spent, standing
 from terminalbench.trainer.variants import ResolvedProfile, resolved
 
 

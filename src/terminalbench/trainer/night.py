@@ -7,6 +7,7 @@ was killed runs again from its batches, pays for nothing twice, and decides the 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import log2
 from typing import Any
 
 import msgspec
@@ -16,14 +17,63 @@ from terminalbench.analytics.rows import rows_of
 from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import known_total, stamp
-from terminalbench.trainer.batches import AGAIN, BatchPart, TrainingBatches
+from terminalbench.trainer.batches import AGAIN, AttemptPlan, BatchPart, TrainingBatches, spread
 from terminalbench.trainer.evolvers.search import Search, evolver_of
 from terminalbench.trainer.gate import GateRule, GateVerdict, alpha_of, canary, confirm, same_profile_p, watch
-from terminalbench.trainer.halving import AttemptPlan, Score, better_half, rounds, spread
 from terminalbench.trainer.journal import CandidateResult, NightEntry, PairMeasurement, TrainingState, evidence
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan import TrainingPlan
 from terminalbench.trainer.tables import control_share, night_parts, search_usd
+
+FEWEST_MEASURED = 0.5
+"""A candidate of whose trials fewer were measured has no rank."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """So many candidates go on, with so many trials each."""
+
+    candidates: int
+    trials: int
+
+
+def rounds(candidates: int, trials: int) -> list[Round]:
+    """Return how a night's trials are spent on candidates: the same for each round, half of the candidates in the next.
+
+    The last round has two or three: one that is alone has nothing to be ranked against.
+    """
+    count = max(1, int(log2(candidates))) if candidates else 0
+    found, alive, left = [], candidates, trials
+    for number in range(count):
+        each = left // (count - number) // alive
+        found.append(Round(alive, each))
+        left -= each * alive
+        alive = max(1, alive // 2)
+    return found
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a candidate did: passed of measured of planned trials, and the mean cost of those that passed, if known."""
+
+    passed: int
+    measured: int
+    planned: int
+    passed_cost_usd: float | None = None
+
+    def rank(self) -> tuple[float, float]:
+        """Lower is better."""
+        if self.measured < FEWEST_MEASURED * self.planned or not self.measured:
+            return (1.0, 0.0)
+        cost = self.passed_cost_usd if self.passed_cost_usd is not None else float("inf")
+        return (-self.passed / self.measured, cost)
+
+
+def better_half(scores: Mapping[str, Score]) -> list[str]:
+    """Return who goes on, best first: half of the candidates, none that passed nothing. Ties stay in their order."""
+    ranked = sorted(scores, key=lambda name: scores[name].rank())
+    return [name for name in ranked if scores[name].passed][: max(1, len(scores) // 2)]
+
 
 type Tables = Mapping[str, Mapping[str, Any]]
 

@@ -34,15 +34,12 @@ from terminalbench.strict import Problems, given, read, read_toml
 from terminalbench.text.numbers import dollars, plural, some
 from terminalbench.text.paths import typed
 from terminalbench.trainer.environments import Environment, open_environment
-from terminalbench.trainer.evolvers.tables import check_evolver
 from terminalbench.trainer.gate import alpha_of
-from terminalbench.trainer.gym import Gym, Split
+from terminalbench.trainer.gym import Gym, Shares, Split, unit_of
 from terminalbench.trainer.journal import PlanDeclaration, plan_json, training_folder, training_lock
-from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
-from terminalbench.trainer.split import Shares, unit_of
-from terminalbench.trainer.tables import PlanTable, night_parts, search_usd
-from terminalbench.trainer.variants import Change, ResolvedProfile, changed, resolved
+from terminalbench.trainer.tables import PlanTable, check_evolver, night_parts, search_usd
+from terminalbench.trainer.variants import Change, ResolvedProfile, changed, refuse_reason, resolved
 
 _DECIDED = {
     "attempts": "the number of attempts follows from the budget and the number of tasks",

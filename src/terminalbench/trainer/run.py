@@ -19,12 +19,11 @@ from terminalbench.errors import UserError
 from terminalbench.overnight.training_report import TrainingStep
 from terminalbench.runner.executors.forked import harbor_loaded_once
 from terminalbench.text.numbers import plural
-from terminalbench.trainer.batches import BatchPart, TrainingBatches, TrialCounter
+from terminalbench.trainer.batches import BatchPart, NightLimits, TrainingBatches, TrialCounter, spread
 from terminalbench.trainer.check import check_before_run
 from terminalbench.trainer.evolvers.search import evolver_of
 from terminalbench.trainer.gate import GateVerdict, sealed
 from terminalbench.trainer.gym import Gym, GymLook
-from terminalbench.trainer.halving import spread
 from terminalbench.trainer.journal import (
     HOLDOUT_PART,
     HoldoutLook,
@@ -32,13 +31,11 @@ from terminalbench.trainer.journal import (
     TrainingState,
     add_night,
     add_sealed,
-    as_numbers,
     read_nights,
     read_sealed,
 )
 from terminalbench.trainer.lineage import ChampionReason, Lineage, LineageStore
 from terminalbench.trainer.night import TrainingNight, taken
-from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan, declare, hold
 
 
@@ -164,7 +161,7 @@ def _crown(plan: TrainingPlan, store: LineageStore, entry: NightEntry) -> None:
         entry.after.champion,
         ChampionReason.PROMOTED if promoted else ChampionReason.ROLLED_BACK,
         reason=verdict.reason if verdict is not None else "",
-        evidence=as_numbers(verdict) if verdict is not None else None,
+        evidence=msgspec.to_builtins(verdict) if verdict is not None else None,
     )
 
 

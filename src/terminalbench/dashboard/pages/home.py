@@ -12,8 +12,7 @@ from terminalbench.overnight.nights import CUT_OFF, NightLook, find_nights, nigh
 from terminalbench.text.numbers import percent, plural
 from terminalbench.text.paths import typed
 from terminalbench.trainer.journal import training_lock
-from terminalbench.trainer.story import claim, standing
-from terminalbench.trainer.training import Training, trainings
+from terminalbench.trainer.training import Training, claim, standing, trainings
 
 PAGE_SIZE = 50
 STATES = ("live", "complete", "incomplete")

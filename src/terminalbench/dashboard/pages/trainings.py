@@ -13,18 +13,19 @@ from terminalbench.records.values import known_total
 from terminalbench.report.charts.bars import ForestRow, forest
 from terminalbench.trainer.gate import GateAction
 from terminalbench.trainer.lineage import Lineage
-from terminalbench.trainer.story import (
+from terminalbench.trainer.training import (
     Branch,
     DeclaredComparison,
+    Training,
     challengers,
     claim,
     ledger,
     sealed_line,
     spent,
     standing,
+    trainings,
     tree,
 )
-from terminalbench.trainer.training import Training, trainings
 
 _COLUMNS: Mapping[str, str | Callable[[Training], Any]] = {
     "training": "slug", "lineage": "lineage_name", "declared_at": "declared.declared_at",

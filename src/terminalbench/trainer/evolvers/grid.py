@@ -12,7 +12,7 @@ from typing import Any
 from terminalbench.errors import UserError
 from terminalbench.trainer.evolvers.protocol import Proposal
 from terminalbench.trainer.evolvers.search import Search
-from terminalbench.trainer.evolvers.tables import RangeTable
+from terminalbench.trainer.tables import RangeTable
 from terminalbench.trainer.variants import Change
 
 AT_RANDOM = 6

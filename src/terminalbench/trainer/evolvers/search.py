@@ -1,8 +1,9 @@
-"""What an evolver works with in a night: the champion, what was tried, the train part, and a way to measure.
+"""What an evolver works with in a night: the champion, what was tried, how trials on train failed, a way to measure.
 
     .terminalbench/training/<slug>/nights/003/search.jsonl    answers that are asked for once in a night
 
-Everything that could come out otherwise when a killed night runs again is written there before it is used.
+Everything that could come out otherwise when a killed night runs again is written there before it is used. Failures are
+clustered by their class (docs/analysis.md), or by a guard of a workflow that refused the same trial again and again.
 """
 
 import logging
@@ -16,22 +17,71 @@ import msgspec
 
 from terminalbench import registry
 from terminalbench.analytics.model import Row
-from terminalbench.archivist.attempts import EvidenceTrial
+from terminalbench.analytics.selection import Filter, pick
+from terminalbench.archivist.attempts import LEAST_TRIALS, EvidenceTrial, attempts_of
+from terminalbench.archivist.obstacles import GUARD_RULES, RULES
 from terminalbench.decode import convert
 from terminalbench.errors import TbenchError, UserError
+from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Task
 from terminalbench.json_files import append_jsonl, read_log
+from terminalbench.records.lesson import Lesson
 from terminalbench.text.foreign import printable
-from terminalbench.trainer.analyzer import attempts_on
-from terminalbench.trainer.batches import TrialCounter
+from terminalbench.trainer.batches import AttemptPlan, NightLimits, TrialCounter
 from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
-from terminalbench.trainer.halving import AttemptPlan
 from terminalbench.trainer.journal import ModelSpend, NightEntry, RefusedChange, seed_of
-from terminalbench.trainer.leakage import refuse_reason
 from terminalbench.trainer.lineage import Lineage, LineageStore
-from terminalbench.trainer.night_limits import NightLimits
 from terminalbench.trainer.plan import TrainingPlan
-from terminalbench.trainer.variants import ResolvedProfile, changed, resolved, sections_of
+from terminalbench.trainer.variants import ResolvedProfile, changed, refuse_reason, resolved, sections_of
+
+RECENT = 8
+"""So many batches back a profile's trials are looked at."""
+GUARD = "guard:"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Trials that failed alike: how, how many tasks they are of, and what our own rules say against it, if anything."""
+
+    what: str
+    attempts: tuple[EvidenceTrial, ...]
+    advice: str | None = None
+
+    @property
+    def trials(self) -> tuple[str, ...]:
+        """The trials that show it."""
+        return tuple(one.name for one in self.attempts)
+
+    @property
+    def tasks(self) -> int:
+        """Return of how many tasks they are."""
+        return len({one.trial.task for one in self.attempts})
+
+
+def clusters(attempts: Sequence[EvidenceTrial]) -> list[Cluster]:
+    """The clusters of some attempts: those of most tasks first, then those of most trials."""
+    found: dict[str, list[EvidenceTrial]] = {}
+    for one in attempts:
+        if not one.passed:
+            found.setdefault(one.failure.name, []).append(one)
+        for guard in dict.fromkeys(refusal.guard for refusal in one.refusals if refusal.times >= LEAST_TRIALS):
+            found.setdefault(f"{GUARD}{guard}", []).append(one)
+    made = [Cluster(what, tuple(held), _advice(what)) for what, held in found.items()]
+    return sorted(made, key=lambda one: (-one.tasks, -len(one.attempts), one.what))
+
+
+def attempts_on(results: Path, rows: Sequence[Row], profile: str) -> list[EvidenceTrial]:
+    """The measured trials behind rows of a profile, of the last batches that hold any."""
+    names = list(dict.fromkeys(row.batch for row in rows if row.profile == profile and row.measured))[-RECENT:]
+    batches = [batch for name in names if (batch := Batch(results / name)).plan_json.is_file()]
+    picked = pick(batches, Filter(profiles=(profile,))) if batches else []
+    return [one for part in picked for one in attempts_of(part)]
+
+
+def _advice(what: str) -> str | None:
+    rule: Lesson | None = GUARD_RULES.get(what.removeprefix(GUARD)) if what.startswith(GUARD) else RULES.get(what)
+    return rule.text if rule is not None else None
+
 
 type Run = Callable[[str, Mapping[str, Mapping[str, Any]], AttemptPlan[Task]], Sequence[Row]]
 """Runs the batch of a part of the night, by its name: profiles by id, each attempting what the measure says."""

@@ -1,20 +1,17 @@
 """A comparison as plain text: the sentences first, then the tables they rest on. Pure."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil
 
 from terminalbench.analytics.model import Comparison, Contrast, Estimate, Interval, Metric, ProfileSummary, Standing
 from terminalbench.records.trial import Outcome
 from terminalbench.report.sentences import looks_sentence, missing_sentence, repeat_sentence
-from terminalbench.report.text import per_success
-from terminalbench.text.names import named
+from terminalbench.report.text import PROFILE_CELLS, ProfileCells, per_success, picked
 from terminalbench.text.numbers import (
     NOTHING,
     amount,
     between,
-    cost,
-    duration,
     p_equation,
     p_value,
     percent,
@@ -66,7 +63,7 @@ def answer_text(comparison: Comparison, width: int = WIDTH, next_steps: Sequence
     further = [f"and {plural(more, 'further limit')}: --details"] if more > 0 else []
     end = _next(next_steps[0], width) if next_steps else []
     simulated = [p.profile for p in comparison.profiles if p.simulated and not p.no_model]
-    table = _profile_table(comparison.profiles, _COUNTS | _PAID | _TIME, width)
+    table = _profile_table(comparison.profiles, picked(*_COUNTS, "cost", "a success", "agent time"), width)
     parts = [
         *_head(comparison, width),
         "\n".join([table, *([_wrapped(f"simulated: {', '.join(simulated)}", width)] if simulated else [])]),
@@ -101,22 +98,10 @@ def _levels(comparison: Comparison) -> str:
     return f"{own} intervals of a profile, {span} of the differences"
 
 
-type _Cells = dict[str, Callable[[ProfileSummary], str]]
-
-_NAME: _Cells = {"profile": lambda p: named(p.profile, oracle=p.oracle)}
-_COUNTS: _Cells = _NAME | {
-    "passed": lambda p: str(p.passed),
-    "measured": lambda p: f"{p.measured}/{p.planned}",
-    "pass rate": lambda p: percent(p.rate),
-    "interval": lambda p: percents(p.interval.low, p.interval.high) if p.interval else NOTHING,
-}
-_PAID: _Cells = {
-    "cost": lambda p: cost(p.cost_usd, p.cost_unknown_trials, no_model=p.no_model), "a success": per_success,
-}  # fmt: skip
-_TIME: _Cells = {"agent time": lambda p: duration(p.mean_agent_sec) if p.measured else NOTHING}
+_COUNTS = ("profile", "passed", "measured", "pass rate", "interval")
 
 
-def _profile_table(profiles: Sequence[ProfileSummary], cells: _Cells, width: int) -> str:
+def _profile_table(profiles: Sequence[ProfileSummary], cells: ProfileCells, width: int) -> str:
     """One row a profile; the last column, where any has trials without a verdict, says how these ended."""
     head, rows = Columns(cells | {"not measured": _not_measured}).of(profiles)
     some_lost = any(row[-1] for row in rows)
@@ -131,11 +116,11 @@ def _profile_table(profiles: Sequence[ProfileSummary], cells: _Cells, width: int
 def _profiles(comparison: Comparison, width: int) -> str:
     """One row a profile: counts always, both rates, the interval, pass@k and pass^k."""
     k = comparison.k or min((max(p.pass_at, default=1) for p in comparison.profiles), default=1)
-    of_k: _Cells = {
+    of_k: ProfileCells = {
         f"pass@{k}": lambda p: percent(p.pass_at.get(k)), f"pass^{k}": lambda p: percent(p.pass_hat.get(k)),
     }  # fmt: skip
-    planned: _Cells = {"of planned": lambda p: percent(p.rate_all)}
-    return _profile_table(comparison.profiles, _COUNTS | planned | (of_k if k > 1 else {}) | _TIME, width)
+    counts = picked(*_COUNTS, "of planned") | (of_k if k > 1 else {})
+    return _profile_table(comparison.profiles, counts | picked("agent time"), width)
 
 
 def _standings(comparison: Comparison, width: int) -> str:
@@ -172,9 +157,9 @@ def _money(profiles: Sequence[ProfileSummary], note: str | None, width: int) -> 
 
 
 _MONEY = Columns[ProfileSummary](
-    _NAME
+    picked("profile")
     | {
-        "cost": lambda p: _PAID["cost"](p) + (" (simulated)" if p.simulated and not p.no_model else ""),
+        "cost": lambda p: PROFILE_CELLS["cost"](p) + (" (simulated)" if p.simulated and not p.no_model else ""),
         "a success": per_success,
         "interval": lambda p: _range(p.cost_per_success_interval if p.passed and not p.no_model else None, "cost"),
         "tokens": lambda p: NOTHING if p.no_model else tokens(p.tokens, p.tokens_unknown_trials),

@@ -10,7 +10,6 @@ from terminalbench.report.model import (
     BatchLine,
     DeliveryRow,
     FlakyRow,
-    ProfileLine,
     Report,
     SupersededRow,
     ToolUseRow,
@@ -18,12 +17,11 @@ from terminalbench.report.model import (
     WorkflowUse,
 )
 from terminalbench.report.sentences import headlines, looks_sentence, method_sentence
-from terminalbench.report.text import per_success
+from terminalbench.report.text import picked
 from terminalbench.text import outcomes
 from terminalbench.text.doubts import DOUBTFUL_COUNT
 from terminalbench.text.foreign import short
-from terminalbench.text.names import named
-from terminalbench.text.numbers import amount, duration, moment, p_value, percent, plural
+from terminalbench.text.numbers import amount, moment, p_value, percent, plural
 from terminalbench.text.table import Columns
 
 ROWS = 60
@@ -45,7 +43,7 @@ def render_markdown(report: Report) -> str:
         escaped(method_sentence(report.contrasts)),
         *(["Next:\n\n" + "\n".join(f"- {escaped(line)}" for line in report.next_steps)] if report.next_steps else []),
         *(["## Why they failed\n\n" + _causes(report)] if report.causes else []),
-        "## Profiles\n\n" + _written(PROFILES, report.profiles),
+        "## Profiles\n\n" + _written(PROFILES, [line.summary for line in report.profiles]),
         *(_contrast(contrast, report.comparison.metric) for contrast in report.contrasts),
         "## Tasks\n\n" + _tasks(report),
     ]
@@ -74,18 +72,9 @@ def render_markdown(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PROFILES = Columns[ProfileLine]({
-    "profile": lambda line: named(line.summary.profile, oracle=line.summary.oracle),
-    "pass rate": lambda line: percent(line.summary.rate),
-    "interval": lambda line: rate_range(line.summary.interval),
-    "of all planned": lambda line: percent(line.summary.rate_all),
-    "coverage": lambda line: f"{line.summary.measured}/{line.summary.planned}",
-    "passed": lambda line: str(line.summary.passed),
-    "failed": lambda line: str(line.summary.measured - line.summary.passed),
-    "cost": lambda line: line.cost,
-    "per success": lambda line: per_success(line.summary),
-    "agent time": lambda line: duration(line.summary.mean_agent_sec),
-})  # fmt: skip
+PROFILES = Columns(picked(
+    "profile", "pass rate", "interval", "of planned", "measured", "passed", "failed", "cost", "a success", "agent time",
+))  # fmt: skip
 TREND = Columns[tuple[BatchLine, ProfileSummary]]({
     "batch": lambda item: item[0].batch,
     "profile": lambda item: item[1].profile,

@@ -13,7 +13,18 @@ from terminalbench.text import outcomes
 from terminalbench.text.doubts import DOUBTFUL_COUNT, doubt
 from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.names import ORACLE, named
-from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, count, dollars, duration, percent, plural, points
+from terminalbench.text.numbers import (
+    NOTHING,
+    UNKNOWN,
+    cost,
+    count,
+    dollars,
+    duration,
+    percent,
+    percents,
+    plural,
+    points,
+)
 from terminalbench.text.outcomes import word
 from terminalbench.text.table import Columns, columns
 
@@ -45,6 +56,27 @@ def profile_cost(line: ProfileTotals) -> str:
 def per_success(profile: ProfileSummary) -> str:
     """Return what a success cost; without one, or a model, there is no such thing."""
     return dollars(profile.cost_per_success) if profile.passed and not profile.no_model else NOTHING
+
+
+type ProfileCells = dict[str, Callable[[ProfileSummary], str]]
+PROFILE_CELLS: ProfileCells = {
+    "profile": lambda p: named(p.profile, oracle=p.oracle),
+    "passed": lambda p: str(p.passed),
+    "failed": lambda p: str(p.measured - p.passed),
+    "measured": lambda p: f"{p.measured}/{p.planned}",
+    "pass rate": lambda p: percent(p.rate),
+    "interval": lambda p: percents(p.interval.low, p.interval.high) if p.interval else NOTHING,
+    "of planned": lambda p: percent(p.rate_all),
+    "cost": lambda p: cost(p.cost_usd, p.cost_unknown_trials, no_model=p.no_model),
+    "a success": per_success,
+    "agent time": lambda p: duration(p.mean_agent_sec) if p.measured else NOTHING,
+}
+"""The columns of a table of compared profiles, by their headings: text and Markdown take them from here."""
+
+
+def picked(*names: str) -> ProfileCells:
+    """Return some of the columns, in this order."""
+    return {name: PROFILE_CELLS[name] for name in names}
 
 
 def summary(view: BatchView) -> str:

@@ -4,8 +4,8 @@ Rates, intervals, denominators and differences are those of `terminalbench.analy
 instance, corrected for several comparisons. An arm that sees the hidden verdict is shown and never compared.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,10 @@ def make_charts(
     compared = [row for row in rows if not row.oracle]
     if not compared:
         raise UserError("there is nothing to draw", hint="no row belongs to an arm that can be compared")
-    arms = list(dict.fromkeys(row.arm for row in compared))
+    by_arm: dict[str, list[ResultRow]] = defaultdict(list)
+    for row in compared:
+        by_arm[row.arm].append(row)
+    arms = list(by_arm)
     oracle = sorted({row.arm for row in rows if row.oracle})
     baseline = BASELINE if BASELINE in arms else arms[0]
     contrasts = tuple((arm, baseline) for arm in arms if arm != baseline)
@@ -142,8 +145,8 @@ def make_charts(
     charts = (
         _pass_rates(comparison),
         _cost(comparison),
-        _tokens(compared, arms),
-        _times(compared, arms),
+        _tokens(by_arm),
+        _times(by_arm),
         _heat(compared, arms, link),
         _effects(comparison),
     )
@@ -173,41 +176,29 @@ def _cost(comparison: Comparison) -> Chart:
     return Chart("cost_pass_rate", "Cost against pass rate", pareto(points, COST_AXIS) if points else None, note)
 
 
-def _tokens(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
-    used: dict[str, dict[str, int]] = {arm: defaultdict(int) for arm in arms}
-    unknown: dict[str, int] = defaultdict(int)
-    runs: dict[str, int] = defaultdict(int)
-    planned: dict[str, int] = defaultdict(int)
-    for row in rows:
-        planned[row.arm] += 1
-        runs[row.arm] += bool(row.per_step_tokens)
-        for step, many in row.per_step_tokens.items():
-            used[row.arm][step] += many or 0
-            unknown[row.arm] += many is None
-    bars = [
-        Bar(
-            arm,
-            tuple(BarPart(step, many) for step, many in steps.items()),
-            f"{tokens(sum(steps.values()) / runs[arm])} a run, of {runs[arm]}/{planned[arm]}",
-        )
-        for arm, steps in used.items()
-        if steps
-    ]
-    missing = [arm for arm in arms if unknown[arm]]
-    note = "Tokens of all attempts, including rejected ones." + (
-        f" Partly unknown: {some(missing)}." if missing else ""
-    )
-    return Chart(
-        "tokens_per_step", "Tokens per step", stacked_bars(bars, "Tokens per step", "tokens") if bars else None, note
-    )
+def _tokens(by_arm: Mapping[str, Sequence[ResultRow]]) -> Chart:
+    bars, missing = [], []
+    for arm, rows in by_arm.items():
+        told = [row.per_step_tokens for row in rows if row.per_step_tokens]
+        used: Counter[str] = Counter()
+        for steps in told:
+            used.update({step: many or 0 for step, many in steps.items()})
+        if told:
+            each = f"{tokens(used.total() / len(told))} a run, of {len(told)}/{len(rows)}"
+            bars.append(Bar(arm, tuple(BarPart(step, many) for step, many in used.items()), each))
+        missing += [arm] if any(None in steps.values() for steps in told) else []
+    note = "Tokens of all attempts, including rejected ones."
+    note += f" Partly unknown: {some(missing)}." if missing else ""
+    drawn = stacked_bars(bars, "Tokens per step", "tokens") if bars else None
+    return Chart("tokens_per_step", "Tokens per step", drawn, note)
 
 
-def _times(rows: Iterable[ResultRow], arms: Sequence[str]) -> Chart:
-    by_arm: dict[str, list[float]] = {arm: [] for arm in arms}
-    for row in rows:
-        if row.wall_time_seconds is not None and row.standing is not RunVerdict.NOT_RUN:
-            by_arm[row.arm].append(row.wall_time_seconds)
-    known = [SpreadRow(arm, tuple(values)) for arm, values in by_arm.items() if values]
+def _times(by_arm: Mapping[str, Sequence[ResultRow]]) -> Chart:
+    known = []
+    for arm, rows in by_arm.items():
+        ran = [row.wall_time_seconds for row in rows if row.standing is not RunVerdict.NOT_RUN]
+        values = tuple(seconds for seconds in ran if seconds is not None)
+        known += [SpreadRow(arm, values)] if values else []
     return Chart("wall_time", "Wall time of a run", spread(known, "Wall time", "seconds") if known else None)
 
 

@@ -10,60 +10,51 @@ import msgspec
 
 from terminalbench.text.foreign import printable
 from terminalbench.workflow.generators import Analysis, Localisation, Plan, Review
-from terminalbench.workflow.guards.result import answer, listed, passed, rejected
-from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
+from terminalbench.workflow.guards.result import AnswerGuard, listed, passed, rejected
+from terminalbench.workflow.model import GuardContext, GuardResult, Kind
 from terminalbench.workflow.patches import path_problem, perhaps_meant
 
 MOST_PLACES = 5
 MOST_FILES = 20
 
 
-class AnalysisGuard:
+class AnalysisGuard(AnswerGuard):
     """An analysis names a cause, a way to mend it, and files that exist."""
 
     name = "analysis"
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.ANALYSIS})
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+    async def judge(self, found: Analysis, context: GuardContext) -> GuardResult:
         """Return whether it is one."""
-        found = answer(self.name, artifact)
-        if not isinstance(found, Analysis):
-            return found
         problems = _empty(root_cause=found.root_cause, fix_approach=found.fix_approach)
         problems += _counted("files", found.files, MOST_FILES)
         problems += _absent(found.files, await context.workspace.files())
         return _result(self.name, problems)
 
 
-class LocalisationGuard:
+class LocalisationGuard(AnswerGuard):
     """A localisation names at least one place and not too many, all in files that exist."""
 
     name = "localisation"
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.LOCALISATION})
     options: ClassVar[Mapping[str, type]] = {"most": int}
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+    async def judge(self, found: Localisation, context: GuardContext) -> GuardResult:
         """Return whether it is one."""
-        found = answer(self.name, artifact)
-        if not isinstance(found, Localisation):
-            return found
         paths = list(dict.fromkeys(place.path for place in found.places))
         problems = _counted("places", paths, context.options.get("most", MOST_PLACES))
         problems += _absent([*paths, *found.tests], await context.workspace.files())
         return _result(self.name, problems)
 
 
-class PlanGuard:
+class PlanGuard(AnswerGuard):
     """A plan changes something: it modifies and deletes what exists, and creates what does not."""
 
     name = "plan"
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.PLAN})
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+    async def judge(self, found: Plan, context: GuardContext) -> GuardResult:
         """Return whether it is one."""
-        found = answer(self.name, artifact)
-        if not isinstance(found, Plan):
-            return found
         tracked = frozenset(await context.workspace.files())
         problems = _empty(approach=found.approach)
         problems += _counted("changes", found.changes, MOST_FILES)
@@ -100,30 +91,26 @@ def _absent(paths: Sequence[str], tracked: Collection[str]) -> list[str]:
 _BACK = frozenset({Kind.ANALYSIS, Kind.LOCALISATION, Kind.PLAN, Kind.TEST, Kind.PATCH})
 
 
-class ReviewSchemaGuard:
+class ReviewSchemaGuard(AnswerGuard):
     """A review gives its reasons: an objection says what is wrong, and going back says to what."""
 
     name = "review_schema"
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.REVIEW})
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:  # noqa: ARG002  the contract of guards
+    async def judge(self, found: Review, context: GuardContext) -> GuardResult:  # noqa: ARG002  the contract of guards
         """Return whether it does."""
-        found = answer(self.name, artifact)
-        return _form(self.name, found) if isinstance(found, Review) else found
+        return _form(self.name, found)
 
 
-class ReviewGuard:
+class ReviewGuard(AnswerGuard):
     """A patch holds when its review approves it; else the review's objections are what the next attempt is told."""
 
     name = "review"
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.REVIEW})
     goes_back: ClassVar[bool] = True
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:  # noqa: ARG002  the contract of guards
+    async def judge(self, found: Review, context: GuardContext) -> GuardResult:  # noqa: ARG002  the contract of guards
         """Return whether it does."""
-        found = answer(self.name, artifact)
-        if not isinstance(found, Review):
-            return found
         form = _form(self.name, found)
         if not form.passed or found.verdict == "approve":
             return form

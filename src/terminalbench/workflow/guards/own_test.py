@@ -9,9 +9,9 @@ from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import plural
 from terminalbench.workflow import checks, languages
 from terminalbench.workflow.generators import Patch, WrittenTest
-from terminalbench.workflow.guards.result import answer, listed, passed, rejected, unmade
+from terminalbench.workflow.guards.result import AnswerGuard, answer, listed, passed, rejected, unmade
 from terminalbench.workflow.languages import Language, Repository, Runner
-from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind, Workspace
+from terminalbench.workflow.model import GuardContext, GuardResult, Kind, Workspace
 from terminalbench.workflow.patches import changes, path_problem
 from terminalbench.workflow.runners import Case, CaseReport, CaseVerdict, run_test, test_names
 
@@ -89,18 +89,15 @@ def _near(code: str, repository: Repository) -> list[str]:
     return [path for _, path in scored[:_NEAR]]
 
 
-class OwnTestSyntaxGuard:
+class OwnTestSyntaxGuard(AnswerGuard):
     """A test can be found, parses, and declares at least one test."""
 
     name = "test_syntax"
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.TEST})
     __test__ = False
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+    async def judge(self, found: WrittenTest, context: GuardContext) -> GuardResult:
         """Return whether it does."""
-        found = answer(self.name, artifact)
-        if not isinstance(found, WrittenTest):
-            return found
         if not found.code.strip():
             return rejected(self.name, "`code` is empty.", ("empty",))
         repository = await languages.look(context.workspace, context.language)
@@ -135,7 +132,7 @@ def _declares(test: PlacedTest) -> bool:
     return language is not None and _DECLARES[language].search(test.code) is not None
 
 
-class OwnTestRedGuard:
+class OwnTestRedGuard(AnswerGuard):
     """A test fails on the unchanged repository, by an assertion, twice."""
 
     name = "test_red"
@@ -143,11 +140,8 @@ class OwnTestRedGuard:
     options: ClassVar[Mapping[str, type]] = {"timeout_sec": float}
     __test__ = False
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+    async def judge(self, found: WrittenTest, context: GuardContext) -> GuardResult:
         """Return whether it does."""
-        found = answer(self.name, artifact)
-        if not isinstance(found, WrittenTest):
-            return found
         repository = await languages.look(context.workspace, context.language)
         if repository.language is None:
             return _no_language(self.name)
@@ -191,7 +185,7 @@ def _not_red(guard: str, report: CaseReport, limit: float) -> GuardResult | None
     return None
 
 
-class OwnTestGreenGuard:
+class OwnTestGreenGuard(AnswerGuard):
     """The workflow's own test passes with the patch."""
 
     name = "test_green"
@@ -200,11 +194,8 @@ class OwnTestGreenGuard:
     options: ClassVar[Mapping[str, type]] = {"timeout_sec": float}
     __test__ = False
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+    async def judge(self, found: Patch, context: GuardContext) -> GuardResult:
         """Return whether it does."""
-        found = answer(self.name, artifact)
-        if not isinstance(found, Patch):
-            return found
         written = answer(self.name, context.inputs[Kind.TEST])
         if not isinstance(written, WrittenTest):
             return written

@@ -7,14 +7,14 @@ from terminalbench.text.foreign import flat
 from terminalbench.workflow import checks, languages
 from terminalbench.workflow.generators import Patch, WrittenTest
 from terminalbench.workflow.guards.own_test import placed
-from terminalbench.workflow.guards.result import answer, listed, passed, rejected, unmade
-from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
+from terminalbench.workflow.guards.result import AnswerGuard, answer, listed, passed, rejected, unmade
+from terminalbench.workflow.model import GuardContext, GuardResult, Kind
 from terminalbench.workflow.patches import PatchedFiles, changes
 
 _IGNORED_SEC = 60.0
 
 
-class PatchGuard:
+class PatchGuard(AnswerGuard):
     """A patch changes something, applies with git, and every file that it changes parses.
 
     With `keep_tests` it leaves the tests of the repository alone; never may it touch the workflow's own test.
@@ -24,11 +24,8 @@ class PatchGuard:
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.PATCH})
     options: ClassVar[Mapping[str, type]] = {"keep_tests": bool}
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+    async def judge(self, found: Patch, context: GuardContext) -> GuardResult:
         """Return whether it does."""
-        found = answer(self.name, artifact)
-        if not isinstance(found, Patch):
-            return found
         if not found.edits:
             return rejected(self.name, "`edits` is empty: the patch changes nothing.", ("no edits",))
         made = await changes(found, context.workspace)
@@ -73,17 +70,14 @@ class PatchGuard:
         return problems
 
 
-class LintGuard:
+class LintGuard(AnswerGuard):
     """A patch adds nothing that a linter objects to; what it objected to before is no fault of the patch."""
 
     name = "lint"
     judges: ClassVar[frozenset[Kind]] = frozenset({Kind.PATCH})
 
-    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+    async def judge(self, found: Patch, context: GuardContext) -> GuardResult:
         """Return whether it does."""
-        found = answer(self.name, artifact)
-        if not isinstance(found, Patch):
-            return found
         made = await changes(found, context.workspace)
         if made.problems:
             return unmade(self.name, made.problems)

@@ -1,6 +1,7 @@
 """The common parts of guards: results with short, printable feedback, the answer inside an artifact, several as one."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -53,6 +54,21 @@ def listed(lines: Sequence[str], most: int = 8) -> str:
     """A list, one line each, that says how many it leaves out."""
     kept = [f"- {line}" for line in lines[:most]]
     return "\n".join([*kept, f"- and {len(lines) - most} more"] if len(lines) > most else kept)
+
+
+class AnswerGuard(ABC):
+    """A guard of answers of one form: an artifact whose answer cannot be read is rejected, others are judged by it."""
+
+    name: str
+
+    async def check(self, artifact: Artifact, context: GuardContext) -> GuardResult:
+        """Return whether the artifact holds."""
+        found = answer(self.name, artifact)
+        return found if isinstance(found, GuardResult) else await self.judge(found, context)
+
+    @abstractmethod
+    async def judge(self, found: Any, context: GuardContext) -> GuardResult:
+        """Return whether an answer holds."""
 
 
 class CompositeGuard:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from support import cpu, pace, ray_nodes, tools, warm, workers
 from support.experiments import Project
@@ -33,6 +34,8 @@ _ANY: dict[str, Any] = {
 settings.register_profile("tests", max_examples=25, derandomize=True, **_ANY)
 settings.register_profile("search", max_examples=1000, **_ANY)
 settings.load_profile("tests")
+# Else each process parses all our modules that it has loaded, for constants to try: seconds, and other examples in each.
+providers._get_local_constants = lambda: providers._local_constants  # ty: ignore[invalid-assignment]
 
 
 LOADED = ("harbor.cli.main", "terminalbench.dashboard.app")

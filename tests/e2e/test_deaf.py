@@ -12,6 +12,7 @@ from support.pace import seconds
 from support.warm import OWN_ATTENDANTS
 from terminalbench.json_files import read_json
 from terminalbench.live.processes import Worker
+from terminalbench.text.numbers import duration
 
 AGENTS = '''
 import asyncio
@@ -99,14 +100,15 @@ def stuck(lab) -> list[str]:
 
 @pytest.mark.long
 def test_a_trial_that_cannot_be_ended_is_hung_and_its_sibling_runs_on(lab, deaf) -> None:
-    process = deaf("Swallows", "Blocks", "Spins", agent_sec=1.0)
+    agent_sec = round(seconds(1.0), 1)  # it has to begin by then
+    process = deaf("Swallows", "Blocks", "Spins", agent_sec=agent_sec)
     wait_for(lambda: sum(e.outcome == "errored" for e in lab.events()) == 3, process)
     lab.go()
     out, err = process.communicate(timeout=LIMIT_SEC)
     assert process.returncode == 3, out + err
     assert lab.outcomes() == {(p, task): [how] for p in "pqr" for task, how in (("a", "errored"), ("b", "failed"))}
     for hung in (entry for entry in lab.index() if entry["task_id"] == "a"):
-        assert "the agent did not end within 9.0 s" in hung["reason"]
+        assert f"the agent did not end within {duration(agent_sec + 8.0)}" in hung["reason"]
         assert hung["cost_usd"] == 0.5, "what it cost until then is known"
     ended = {e.profile: e for e in lab.events() if e.kind == "trial_ended" and e.outcome == "errored"}
     assert {(e.task, e.detail["error_class"]) for e in ended.values()} == {("a", "hung")}
@@ -158,13 +160,14 @@ def test_nothing_outlives_a_killed_runner(lab, deaf) -> None:
 
 def test_a_harbor_that_was_stopped_goes_on_as_if_nothing_had_been(lab) -> None:
     """Stopped for longer than its agent has: the agent could not work, so it has not run out of time."""
+    limit_sec = seconds(10.0)
     toml = lab.root / "tasks" / "a" / "task.toml"
-    toml.write_text(toml.read_text().replace("timeout_sec = 3600.0", "timeout_sec = 10.0"))
+    toml.write_text(toml.read_text().replace("timeout_sec = 3600.0", f"timeout_sec = {limit_sec}"))
     process = lab.start("run", lab.experiment(scripted("p", free=0), tasks=("a",)))
     wait_for(lambda: at_work(lab) == 1, process)
     harbor = read_json(next((lab.batch().folder / "workers").glob("*.json")), Worker).pid
     os.kill(harbor, signal.SIGSTOP)
-    time.sleep(11.0)
+    time.sleep(limit_sec + 1.0)
     lab.go()
     os.kill(harbor, signal.SIGCONT)
     out, err = process.communicate(timeout=LIMIT_SEC)

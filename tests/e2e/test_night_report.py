@@ -22,7 +22,7 @@ from terminalbench.records.episode import EpisodeStatus
 PROFILES = """
 [profiles.late]
 agent = "lab_agents:Scripted"
-options = { script = "echo forty-two > /app/answer.txt", sleep_sec = 60.0, cost_usd = 0.5 }
+options = { script = "echo forty-two > /app/answer.txt", sleep_sec = 600.0, cost_usd = 0.5 }
 
 [profiles.sim]
 agent = "simulated"
@@ -38,7 +38,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, new_lab) -> NightFolder:
     root.mkdir()
     (root / "pyproject.toml").touch()
     lab = new_lab(Project(root))
-    suite = lab.experiment(PROFILES, tasks=("a",), run="parallel = 2\nagent_timeout_sec = 3")
+    suite = lab.experiment(PROFILES, tasks=("a",), run=f"parallel = 2\nagent_timeout_sec = {seconds(3)}")
     arguments = ("--suite", suite, "--iterations", "2", "--seed", "5", "--output", root / "night")
     process = lab.start("iterate", *arguments)
     out, err = process.communicate(timeout=seconds(240))

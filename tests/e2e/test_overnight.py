@@ -214,7 +214,7 @@ def test_a_worker_that_hangs_is_ended_and_one_that_is_slow_is_not(nights: Nights
     with in_here(nights):
         other.start()
         request = NightRequest(suite=nights.suite, output=nights.folder.folder, tasks=("a",), iterations=2, workers=2)
-        end: NightEnd = run_night(request, patience=NightTimeouts(silent_sec=5.0))
+        end: NightEnd = run_night(request, patience=NightTimeouts(silent_sec=seconds(5.0)))
     other.join()
     assert end.exit_code == 0
     lost = nights.events(NightEventKind.WORKER_LOST)

@@ -54,19 +54,13 @@ class ImportState(StrEnum):
 
 
 class FinishedImport(NamedTuple):
-    """An import: its batch, what is recorded of it, and what changed since it was imported before."""
+    """An import: its batch, its plan, what is recorded of its source, and what changed since it was imported before."""
 
     batch: Batch
     plan: Plan
+    record: ImportRecord
     state: ImportState
     difference: str | None = None
-
-    @property
-    def record(self) -> ImportRecord:
-        """Return where it comes from."""
-        if self.plan.imported is None:
-            raise UserError("is not an imported batch", where=str(self.batch.folder))
-        return self.plan.imported
 
 
 class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +73,19 @@ class ImportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Held(NamedTuple):
-    """The content of a source: its plan and trials, and the files they were read from."""
+    """The content of a source: its plan and trials, what is recorded of it, and the files they were read from."""
 
     trials: ImportedTrials
+    record: ImportRecord
     files: list[Path]
+
+
+class _EarlierImport(NamedTuple):
+    """The batch of a source that was imported before."""
+
+    batch: Batch
+    plan: Plan
+    record: ImportRecord
 
 
 @checked
@@ -103,7 +106,7 @@ def import_results(
     held = _read(path, request.reading, str(source))
     make_folder(root)
     with _alone(root):
-        before = _imported_before(root, held.trials.plan, request.name)
+        before = _imported_before(root, held.record, request.name)
         if before is None:
             return _write_new(root, path, held, request)
         return _again(before, held, request)
@@ -124,7 +127,7 @@ def _read(path: Path, reading: ReadOptions, shown: str) -> _Held:
     record = _record(path, found.format, found.digest, reading, found.files)
     record = replace(record, rows=len(found.rows), rejected=found.rejected, notes=tuple(found.notes))
     slug = _slug(path)
-    return _Held(imported_trials(found, record, slug, shown), found.files)
+    return _Held(imported_trials(found, record, slug, shown), record, found.files)
 
 
 def _concealed(found: ForeignResults) -> ForeignResults:
@@ -182,18 +185,13 @@ def _read_jobs(path: Path, jobs: ForeignJobs, reading: ReadOptions) -> _Held:
         profiles=profiles,
         baseline=profiles[0].key,
     )
-    return _Held(ImportedTrials(plan, trials), files)
+    return _Held(ImportedTrials(plan, trials), record, files)
 
 
 def _slug(path: Path) -> str:
     """Return what a batch of a source is called: as its file, or its folder where the file's name says nothing."""
-    stem = (
-        path.parent.name
-        if path.stem.lower() in GENERIC and path.is_file()
-        else path.stem
-        if path.is_file()
-        else path.name
-    )
+    nameless = path.is_file() and path.stem.lower() in GENERIC
+    stem = path.parent.name if nameless else path.stem if path.is_file() else path.name
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:80].strip("-.") or _UNNAMED
 
 
@@ -208,22 +206,24 @@ def _alone(root: Path) -> Generator[None]:
         os.close(handle)
 
 
-def _imported_before(root: Path, plan: Plan, name: str | None) -> tuple[Batch, Plan] | None:
+def _imported_before(root: Path, now: ImportRecord, name: str | None) -> _EarlierImport | None:
     """The batch of the same source, by its place or its content; with a name, only the one called so."""
-    now = plan.imported
-    found = []
+    found = None
     for folder in sorted(root.glob("*/*/imported")):
         batch = Batch(folder.parent)
         known = plan_or_none(batch)
-        if known is None or known.imported is None or now is None:
+        if known is None or known.imported is None or name not in (None, batch.folder.parent.name):
             continue
-        if name is not None and batch.folder.parent.name != name:
-            continue
+        earlier = _EarlierImport(batch, known, known.imported)
         if known.imported.source == now.source:
-            return batch, known
-        if (known.imported.digest, known.imported.options_digest) == (now.digest, now.options_digest):
-            found.append((batch, known))
-    return found[0] if found else None
+            return earlier
+        if found is None and _is_same(known.imported, now):
+            found = earlier
+    return found
+
+
+def _is_same(one: ImportRecord, other: ImportRecord) -> bool:
+    return (one.digest, one.options_digest) == (other.digest, other.options_digest)
 
 
 def _write_new(root: Path, path: Path, held: _Held, request: ImportRequest) -> FinishedImport:
@@ -233,25 +233,23 @@ def _write_new(root: Path, path: Path, held: _Held, request: ImportRequest) -> F
     elif not _is_free(root / slug):
         raise UserError(f"{slug} already holds other batches", where=str(root), hint="choose another --name")
     batch = allocate(root, slug, 0)
-    form = held.trials.plan.imported.format if held.trials.plan.imported is not None else ""
-    plan = replace(held.trials.plan, slug=slug, name=f"{slug}, imported ({form})", folder=str(batch.folder))
-    return FinishedImport(batch, _write(batch, plan, held, path, copy=request.copy), ImportState.NEW)
+    name = f"{slug}, imported ({held.record.format})"
+    plan = replace(held.trials.plan, slug=slug, name=name, folder=str(batch.folder))
+    record = replace(held.record, copied=request.copy)
+    return FinishedImport(batch, _write(batch, plan, record, held, path), record, ImportState.NEW)
 
 
 def _is_free(folder: Path) -> bool:
     return not any(folder.glob("*/plan.json"))
 
 
-def _again(before: tuple[Batch, Plan], held: _Held, request: ImportRequest) -> FinishedImport:
-    batch, known = before
-    old, now = known.imported, held.trials.plan.imported
-    if old is None or now is None:
-        raise UserError("is not an imported batch", where=str(batch.folder))
+def _again(before: _EarlierImport, held: _Held, request: ImportRequest) -> FinishedImport:
+    (batch, known, old), now = before, held.record
     name = f"{batch.folder.parent.name}/{batch.folder.name}"
-    if (old.digest, old.options_digest) == (now.digest, now.options_digest):
+    if _is_same(old, now):
         make_folder(batch.runs)  # one that was killed at its very end lacks it
         if not request.update:
-            return FinishedImport(batch, known, ImportState.SAME)
+            return FinishedImport(batch, known, old, ImportState.SAME)
     try:
         trials = [one.trial for one in read_trials(batch, old) if one.trial is not None]
     except TbenchError:
@@ -265,28 +263,21 @@ def _again(before: tuple[Batch, Plan], held: _Held, request: ImportRequest) -> F
             hint="--update replaces the import; --name NAME adds another one",
         )
     earlier = (*old.earlier, old.digest) if old.digest != now.digest else old.earlier
-    plan = replace(
-        held.trials.plan,
-        slug=known.slug,
-        name=known.name,
-        folder=str(batch.folder),
-        imported=replace(now, earlier=earlier),
-    )
-    written = _write(batch, plan, held, Path(now.source), copy=request.copy or old.copied)
+    record = replace(now, earlier=earlier, copied=request.copy or old.copied)
+    plan = replace(held.trials.plan, slug=known.slug, name=known.name, folder=str(batch.folder))
+    written = _write(batch, plan, record, held, Path(now.source))
     if old.file != now.file:
         (batch.imported / Path(old.file).name).unlink(missing_ok=True)
-    return FinishedImport(batch, written, ImportState.UPDATED, difference)
+    return FinishedImport(batch, written, record, ImportState.UPDATED, difference)
 
 
-def _write(batch: Batch, plan: Plan, held: _Held, path: Path, *, copy: bool) -> Plan:
+def _write(batch: Batch, plan: Plan, record: ImportRecord, held: _Held, path: Path) -> Plan:
     """Write the trials, then the plan that names their file."""
-    if plan.imported is None:
-        raise UserError("is not an imported batch", where=str(batch.folder))
     make_folder(batch.imported)
-    if copy:
+    if record.copied:
         _copy(held.files, path, batch.imported / "source")
-    written = replace(plan, imported=replace(plan.imported, copied=copy))
-    write_lines(batch.imported / plan.imported.file, map(encode_line, held.trials.trials))
+    written = replace(plan, imported=record)
+    write_lines(batch.imported / record.file, map(encode_line, held.trials.trials))
     write_json(batch.plan_json, written)
     make_folder(batch.runs)
     return written

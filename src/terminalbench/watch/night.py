@@ -43,7 +43,7 @@ from terminalbench.text.numbers import NOTHING, cost, dollars, duration, plural
 from terminalbench.watch.layout import Column, LinePiece, clean, cut, joined, table
 from terminalbench.watch.tables import NARROW, counted
 from terminalbench.watch.terminal import Controls, ScreenMode
-from terminalbench.watch.view import LONGEST_BAR, SHORTEST_BAR, question, text_page
+from terminalbench.watch.view import ModeWords, text_page, with_bar, with_mode
 
 
 @dataclass(frozen=True)
@@ -162,14 +162,10 @@ _MARKS = {
     IterationStatus.INCOMPLETE: ("incomplete", "yellow"),
     IterationStatus.GIVEN_UP: ("given up", "red"),
 }
-_ASK = (
-    "d  leave the view: the night continues here, in plain lines",
-    "s  stop the night: running trials are cancelled; --resume continues it",
-)
 _HELP = """\
 Keys
   ?                this page
-  {leave}
+  q                {leave}
   Ctrl-C           {interrupt}
 
 Columns
@@ -181,6 +177,7 @@ Columns
   time left        from the iterations of this night
 
 tbench report DIR shows what changed, and how certain it is."""
+_WORDS = ModeWords("night", "--resume", _HELP)
 
 
 @dataclass
@@ -224,17 +221,8 @@ class NightPage:
 def render_night(frame: NightPage, width: int, height: int) -> list[Text]:
     """The lines of a picture: none is wider, and there are no more, than the terminal has."""
     width, height = max(1, width), max(1, height)
-    owner = frame.controls.owner
-    if frame.controls.mode is ScreenMode.HELP:
-        leave = f"q                leave the view{', or stop the night: it asks' if owner else ''}"
-        interrupt = "stop the night; twice: immediately" if owner else "leave; the night continues"
-        lines = _HELP.format(leave=leave, interrupt=interrupt).splitlines()
-        return text_page([Text(cut(line, width)) for line in lines], "any key: back", width, height)
-    lines = _picture(frame, width, height)
-    if frame.controls.mode is ScreenMode.ASK:
-        asked = question(_ASK, width)
-        lines[-len(asked) :] = asked[-height:]
-    return lines
+    lines = [] if frame.controls.mode is ScreenMode.HELP else _picture(frame, width, height)
+    return with_mode(lines, frame.controls, _WORDS, width, height)
 
 
 def _picture(frame: NightPage, width: int, height: int) -> list[Text]:
@@ -285,11 +273,7 @@ def _progress(feed: NightFeed, width: int, *, bar: bool = True) -> Text:
         LinePiece(clean(f"stopped: {state.stopped}") if state.stopped else "", 2, "yellow"),
     ]
     line = joined(pieces, width)
-    room = min(LONGEST_BAR, width - line.cell_len - 2)
-    if not bar or room < SHORTEST_BAR or not config.iterations:
-        return line
-    filled = min(room, room * over // config.iterations)
-    return Text.assemble(("█" * filled + "░" * (room - filled), "cyan"), "  ", line, no_wrap=True)
+    return with_bar(line, over, config.iterations, width) if bar and config.iterations else line
 
 
 def _training(feed: NightFeed, width: int) -> list[Text]:

@@ -6,7 +6,6 @@ mark says.
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.text import Text
@@ -22,20 +21,43 @@ from terminalbench.watch.logs import TAIL_BYTES, check_of, last_sign, read_tail,
 from terminalbench.watch.tables import NARROW, Frame, cost, error_lines, finished_lines, profile_lines, running_lines
 from terminalbench.watch.terminal import Controls, ScreenMode
 
-SHORTEST_BAR, LONGEST_BAR, SHORTEST_NAME = 8, 30, 10
+_SHORTEST_BAR, _LONGEST_BAR, SHORTEST_NAME = 8, 30, 10
 _SEVERITIES = {"critical": "bold red", "error": "bold red", "warning": "yellow"}
 
 
 def render(frame: Frame, width: int, height: int) -> list[Text]:
     """The lines of a picture."""
     width, height = max(1, width), max(1, height)
-    if frame.controls.mode is ScreenMode.HELP:
-        return help_lines(frame.controls, width, height)
     if frame.controls.mode is ScreenMode.TAIL and frame.controls.chosen is not None:
         return tail_lines(frame, width, height)
-    lines = _table_lines(frame, width, height)
-    if frame.controls.mode is ScreenMode.ASK:
-        asked = question(_ASK, width)
+    lines = [] if frame.controls.mode is ScreenMode.HELP else _table_lines(frame, width, height)
+    return with_mode(lines, frame.controls, _WORDS, width, height)
+
+
+@dataclass(frozen=True)
+class ModeWords:
+    """The words of a view for its help and for its question: what is shown, and how it goes on when it was stopped."""
+
+    what: str
+    resume: str
+    help: str
+
+
+def with_mode(lines: list[Text], controls: Controls, words: ModeWords, width: int, height: int) -> list[Text]:
+    """A picture with the question whether to leave or to stop below it; in the mode of help, the help instead."""
+    if controls.mode is ScreenMode.HELP:
+        leave = f"leave the view, or stop the {words.what}: it asks" if controls.owner else "leave the view"
+        stop = f"stop the {words.what}; twice: immediately"
+        interrupt = stop if controls.owner else f"leave; the {words.what} continues"
+        text = words.help.format(leave=leave, interrupt=interrupt)
+        return text_page([Text(cut(line, width)) for line in text.splitlines()], "any key: back", width, height)
+    if controls.mode is ScreenMode.ASK:
+        answers = (
+            f"d  leave the view: the {words.what} continues here, in plain lines",
+            f"s  stop the {words.what}: running trials are cancelled; {words.resume} continues it",
+        )
+        asked = [Text(cut(line, width), "bold reverse") for line in answers]
+        asked.append(Text(cut("any other key: back", width), "bold"))
         lines[-len(asked) :] = asked[-height:]
     return lines[:height]
 
@@ -126,11 +148,15 @@ def progress_line(frame: Frame, width: int) -> Text:
         LinePiece(limits.shared_spend, 2),
         LinePiece(_deadline(frame), 3, "yellow"),
     ]
-    line = joined(pieces, width)
-    room = min(LONGEST_BAR, width - line.cell_len - 2)
-    if room < SHORTEST_BAR:
+    return with_bar(joined(pieces, width), total.done, total.planned, width)
+
+
+def with_bar(line: Text, done: int, planned: int | None, width: int) -> Text:
+    """A line behind a bar of what is done, where there is room for one."""
+    room = min(_LONGEST_BAR, width - line.cell_len - 2)
+    if room < _SHORTEST_BAR:
         return line
-    filled = min(room, room * total.done // total.planned) if total.planned else 0
+    filled = min(room, room * done // planned) if planned else 0
     return Text.assemble(("█" * filled + "░" * (room - filled), "cyan"), "  ", line, no_wrap=True)
 
 
@@ -210,7 +236,7 @@ Keys
                    the ends of its logs
   escape           back
   ?                this page
-  {leave}
+  q                {leave}
   Ctrl-C           {interrupt}
 
 Columns
@@ -226,24 +252,7 @@ Columns
   last sign        since the trial's last event or line of log"""
 
 
-def help_lines(controls: Controls, width: int, height: int) -> list[Text]:
-    """Return what the keys do and what the columns mean."""
-    leave = "q                leave the view, or stop the run: it asks" if controls.owner else "q                leave"
-    interrupt = "stop the run; twice: immediately" if controls.owner else "leave; the run continues"
-    lines = _HELP.format(leave=leave, interrupt=interrupt).splitlines()
-    return text_page([Text(cut(line, width)) for line in lines], "any key: back", width, height)
-
-
-_ASK = (
-    "d  leave the view: the run continues here, in plain lines",
-    "s  stop the run: running trials are cancelled; tbench resume continues it",
-)
-
-
-def question(answers: Sequence[str], width: int) -> list[Text]:
-    """Return what is asked before what runs is left or stopped."""
-    lines = [Text(cut(line, width), "bold reverse") for line in answers]
-    return [*lines, Text(cut("any other key: back", width), "bold")]
+_WORDS = ModeWords("run", "tbench resume", _HELP)
 
 
 def tail_lines(frame: Frame, width: int, height: int) -> list[Text]:

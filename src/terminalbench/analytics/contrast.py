@@ -216,7 +216,7 @@ def _until(batches: Sequence[RecordedExtent]) -> Stage:
 
     def there(row: Row) -> bool:
         then = by_batch.get(row.batch)
-        if then is None or f"{row.task.dataset}/{row.task.id}" in then.without:
+        if then is None or row.task.name in then.without:
             return False
         return then.attempts is None or row.attempt <= then.attempts
 

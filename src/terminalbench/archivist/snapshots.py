@@ -72,7 +72,7 @@ def eligible_lesson(one: RankedLesson, situation: Situation, withhold: float) ->
 def situation_of(task: PlannedTask) -> Situation:
     """Return what is known of a planned task. Of one that lies in no folder of this machine, the words of its id
     alone."""
-    folder = task.config.get("path") if task.found and "git_url" not in task.config else None
+    folder = task.own_folder
     if folder is None or not (Path(folder) / "task.toml").is_file():
         return Situation(task.ref, task.ref.id.replace("-", " ").replace("_", " "), suite=task.ref.dataset)
     return situation_in(Path(folder), task.ref)

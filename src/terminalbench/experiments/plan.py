@@ -45,6 +45,11 @@ class PlannedTask(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_sec: float | None = None
     folder: str | None = None
 
+    @property
+    def own_folder(self) -> str | None:
+        """The folder of a task that the experiment has on this machine; None for one of another machine."""
+        return self.config.get("path") if self.found and "git_url" not in self.config else None
+
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One Harbor job: all tasks of one profile."""
@@ -317,7 +322,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         """Return what it had before it became more, each time."""
         if self.declared is None:  # Harbor jobs that are not ours, whose times are known; an earlier version tells none
             return tuple(EarlierExtent(one.attempts) for one in self.grown_from if isinstance(one, GrownFrom))
-        tasks = dict.fromkeys(f"{task.ref.dataset}/{task.ref.id}" for job in self.jobs for task in job.tasks)
+        tasks = dict.fromkeys(task.ref.name for job in self.jobs for task in job.tasks)
         now = Extent(max((job.attempts for job in self.jobs), default=0), [*tasks])
         return earlier(self.grown_from, Extent(self.declared.attempts, self.declared.tasks), now)
 

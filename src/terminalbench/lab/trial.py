@@ -110,7 +110,7 @@ def find_attempt(batch: str, profile: str, task: str, results: Path | None = Non
     if not cells:
         raise unknown("task", name, (cell.task.id for cell in view.cells if cell.profile == profile), where)
     if len({cell.task for cell in cells}) > 1:
-        names = ", ".join(dict.fromkeys(f"{cell.task.dataset}/{cell.task.id}" for cell in cells))
+        names = ", ".join(dict.fromkeys(cell.task.name for cell in cells))
         raise UserError(f'"{name}" matches several tasks: {names}', where=where)
     found = next((cell for cell in cells if cell.attempt == int(number)), None)
     if found is None:

@@ -25,6 +25,11 @@ class TaskRef(msgspec.Struct, frozen=True, omit_defaults=True, eq=False):
     def __hash__(self) -> int:
         return hash((self.id, self.dataset))
 
+    @property
+    def name(self) -> str:
+        """The task as a person names it among those of several datasets."""
+        return f"{self.dataset}/{self.id}"
+
 
 class Outcome(StrEnum):
     """The outcome of a trial. Computed once, in `terminalbench.harbor.read.results`."""

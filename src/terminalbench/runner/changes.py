@@ -26,7 +26,7 @@ from terminalbench.experiments.task_folder import PARTS
 from terminalbench.harbor.attempt_numbers import first_wave
 from terminalbench.harbor.read.seen import SEEN, read_seen
 from terminalbench.json_files import read_json
-from terminalbench.records.trial import TaskRef
+from terminalbench.runner.images import to_run
 from terminalbench.runner.waves import Cell
 from terminalbench.secrets.find import is_secret, references
 from terminalbench.secrets.patterns import VARIABLE_NAME
@@ -156,9 +156,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 def with_task_files(plan: Plan) -> Plan:
     """The plan with the files of the tasks that it runs, where it does not tell yet."""
-    excluded = plan.exclusions()
-    runs = {task.ref: task for job in plan.jobs for task in job.tasks if excluded(job.profile, task.ref) is None}
-    missing = [task for task in runs.values() if _name(task.ref) not in plan.task_files]
+    missing = [task for task in to_run(plan) if task.ref.name not in plan.task_files]
     found = task_files(missing)
     return msgspec.structs.replace(plan, task_files={**plan.task_files, **found}) if found else plan
 
@@ -167,10 +165,10 @@ def task_files(tasks: Iterable[PlannedTask]) -> dict[str, dict[str, str]]:
     """Digests of the files of tasks in folders, by `dataset/id`; those that cannot be looked at are left out."""
     found = {}
     for task in tasks:
-        place = task.config.get("path") if task.found and "git_url" not in task.config else None
+        place = task.own_folder
         if place is not None and Path(place).is_dir():
             try:
-                found[_name(task.ref)] = digests(_files(Path(place)), _MOST_TASK_FILES)
+                found[task.ref.name] = digests(_files(Path(place)), _MOST_TASK_FILES)
             except OSError:  # the check before the run says what is wrong with it
                 continue
     return found
@@ -187,10 +185,6 @@ def _config(batch: Batch, plan: Plan, profile: str) -> dict[str, Any]:
     """The recorded JobConfig of a profile."""
     first = next(job.name for job in plan.jobs if job.profile == profile)
     return read_json(batch.job_config(first))
-
-
-def _name(ref: TaskRef) -> str:
-    return f"{ref.dataset}/{ref.id}"
 
 
 def _files(folder: Path) -> dict[str, Path]:

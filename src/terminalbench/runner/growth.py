@@ -150,7 +150,7 @@ def _grown_from(plan: Plan, attempts: int, added: tuple[str, ...] = ()) -> tuple
 def _added_tasks(old: Plan, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
     known = {task.ref for job in old.jobs for task in job.tasks}
     added = dict.fromkeys(task.ref for job in jobs for task in job.tasks if task.ref not in known)
-    return tuple(f"{ref.dataset}/{ref.id}" for ref in added)
+    return tuple(ref.name for ref in added)
 
 
 def changed_settings(old: RunTable, new: RunTable) -> list[str]:

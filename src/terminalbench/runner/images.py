@@ -164,7 +164,7 @@ def books_of(
 def with_images(plan: Plan, books: ImageBooks) -> Plan:
     """The plan with its images pinned, and without the tasks that cannot run here."""
     pins = {name: one.digest for name, one in books.images.items() if one.digest is not None and one.problem is None}
-    bases = {_name(ref): _base(need, pins) for ref, need in books.needs.items() if books.problem(ref) is None}
+    bases = {ref.name: _base(need, pins) for ref, need in books.needs.items() if books.problem(ref) is None}
     bases = {name: base for name, base in bases.items() if base}
     plan = msgspec.structs.replace(plan, excluded=(*plan.excluded, *books.exclusions()))
     if not pins and not bases:
@@ -193,7 +193,7 @@ def with_builds(
     """
     run = plan.settings
     builds = [
-        _task_build(_name(task.ref), folder, run, rebuilt=is_rebuilt(run, env))
+        _task_build(task.ref.name, folder, run, rebuilt=is_rebuilt(run, env))
         for task in tasks
         if books.runs_on_images(task.ref) and (folder := folder_of(task)) is not None
     ]
@@ -246,10 +246,6 @@ def _stand_in(taken: str) -> str:
 def short(digest: str | None) -> str:
     """A digest as it is shown."""
     return (digest or "")[:_SHORT]
-
-
-def _name(ref: TaskRef) -> str:
-    return f"{ref.dataset}/{ref.id}"
 
 
 def _prepare(request: PrepareRequest, env: Mapping[str, str], tell: Tell) -> PrepareReport:

@@ -1,17 +1,21 @@
-"""Git's view of a project: its commit, what differs from it, the repositories inside it.
+"""Git's view of a project: its commit, what differs from it, the repositories inside it, the files of Git LFS.
 
 Git is asked as a reader: no hook of the user's runs, no lock of the index is taken, nothing is downloaded.
 """
 
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from terminalbench.errors import TbenchError, UserError
+from terminalbench.files import read_plain
+from terminalbench.text.numbers import some
 from terminalbench.text.paths import from_here
 
 _TIMEOUT_SEC = 600
@@ -185,9 +189,52 @@ def worktrees(repository: Path) -> list[Worktree]:
     return found
 
 
-def lfs_files(top: Path) -> list[str]:
-    """The tracked files whose content Git LFS keeps elsewhere."""
-    return list(_names(git(top, "ls-files", "-z", ":(attr:filter=lfs)")))
+_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n")
+_POINTER_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class LfsFiles:
+    """The files that have their content, and those that are pointers in the project too."""
+
+    files: list[str] = field(default_factory=list)
+    pointers: list[str] = field(default_factory=list)
+
+
+def fill(worktree: Path, top: Path, before: Collection[str] = ()) -> LfsFiles:
+    """Put content in place of the pointers in a worktree of the project at `top`; what was filled `before` must be."""
+    found = LfsFiles()
+    store = Path(os.fsdecode(git(worktree, "rev-parse", "--git-common-dir").rstrip(b"\n"))) / "lfs" / "objects"
+    for name in _names(git(worktree, "ls-files", "-z", ":(attr:filter=lfs)")):
+        oid = _named_by(worktree / name)
+        if oid is None:
+            continue
+        wanted = name in before or _named_by(top / name) is None
+        places = (store / oid[:2] / oid[2:4] / oid, top / name)
+        content = next((place for place in places if wanted and _is_object(place, oid)), None)
+        if content is None:
+            found.pointers.append(name)
+        else:
+            shutil.copyfile(content, worktree / name)
+            found.files.append(name)
+    lost = [name for name in before if name not in found.files]
+    if lost:
+        raise UserError(f"the content of {some(lost)} (Git LFS) no longer exists", where=str(top))
+    return found
+
+
+def _named_by(path: Path) -> str | None:
+    """The object that a pointer names; None for any other file."""
+    found = _POINTER.match(read_plain(path, _POINTER_BYTES) or b"")
+    return found[1].decode() if found is not None else None
+
+
+def _is_object(path: Path, oid: str) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == oid
+    except OSError:
+        return False
 
 
 def _names(output: bytes) -> Iterator[str]:

@@ -80,7 +80,7 @@ class MatrixFilter:
         return SortOrder(self.order).of((row for row in rows if self._fits(row)), _VALUES)
 
     def _fits(self, row: MatrixRow) -> bool:
-        if self.text and self.text.lower() not in f"{row.task.dataset}/{row.task.id}".lower():
+        if self.text and self.text.lower() not in row.task.name.lower():
             return False
         return {"differ": row.differs, "unmeasured": row.unmeasured}.get(self.show, True)
 
@@ -302,7 +302,7 @@ class ProfileChange:
 
 def profile_changes(plan: Plan) -> list[tuple[str, list[ProfileChange]]]:
     """Return what makes each profile another treatment than the baseline."""
-    baseline = next((p for p in plan.profiles if p.key == plan.baseline), None)
+    baseline = plan.record(plan.baseline)
     if baseline is None:
         return []
     return [(p.key, changes(baseline, p)) for p in plan.profiles if p.key != baseline.key]

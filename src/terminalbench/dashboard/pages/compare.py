@@ -181,7 +181,7 @@ def _reasons(pairs: Sequence[tuple[Side, Side]]) -> dict[str, str]:
 
 def _changes(new: Side, old: Side) -> tuple[str, str, list | None]:
     """Return what differs between the treatments; None when a plan does not hold them."""
-    records = [next((p for p in side.view.plan.profiles if p.key == side.profile), None) for side in (old, new)]
+    records = [side.view.plan.record(side.profile) for side in (old, new)]
     found = changes(records[0], records[1]) if records[0] is not None and records[1] is not None else None
     return new.label(old), old.label(new), found
 

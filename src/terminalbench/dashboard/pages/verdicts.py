@@ -107,7 +107,7 @@ def picked_verdict(site: Site, pairs: Sequence[tuple[Side, Side]]) -> ShownCompa
                 for side, label in zip((new, old), labels, strict=True):
                     own = [row for row in rows_of([side.view]) if row.profile == side.profile]
                     rows[label] = [msgspec.structs.replace(row, profile=label) for row in own]
-                    record = next((p for p in side.view.plan.profiles if p.key == side.profile), None)
+                    record = side.view.plan.record(side.profile)
                     profiles[label] = record.content if record else {}
                 contrasts.append(labels)
             declared = settings_of([pairs[0][1].view])

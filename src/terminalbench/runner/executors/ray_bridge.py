@@ -287,7 +287,7 @@ class ClusterJobs:
             host = ray.get(actor.host.remote(__version__))
             self.began.add(start.name)
             self.waiting.pop(start.name, None)
-            say(JobStart(start.name, host))
+            say(JobStart(start.name))
             if start.name in self.stopped:
                 actor.stop.remote(self.stopped[start.name])
             job, batch = start.job(), Batch(Path(start.folder).parent.parent)

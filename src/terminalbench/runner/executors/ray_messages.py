@@ -93,7 +93,6 @@ class JobStart(msgspec.Struct, tag="Began", frozen=True):
     """A job has found a node."""
 
     name: str
-    host: str
 
 
 class JobEnd(msgspec.Struct, tag="Ended", frozen=True):
@@ -142,6 +141,11 @@ class PayloadEntry(msgspec.Struct, frozen=True, array_like=True):
     link: str | None = None
 
 
+type FolderKind = Literal["trial", "try"]
+"""A trial, or a try of it that was set aside."""
+type OutputFile = Literal["log", "errors"]
+
+
 class GateQuestion(msgspec.Struct, tag="Asked", frozen=True):
     """A question to the gate of the batch."""
 
@@ -159,7 +163,7 @@ class GateAnswer(msgspec.Struct, frozen=True):
 class HarborOutput(msgspec.Struct, tag="Printed", frozen=True):
     """A line that Harbor printed, or a fault in its events."""
 
-    file: Literal["log", "errors"]
+    file: OutputFile
     data: bytes
 
 
@@ -179,9 +183,9 @@ class LiveLogPiece(msgspec.Struct, tag="Live", frozen=True):
 
 
 class FolderStart(msgspec.Struct, tag="Opened", frozen=True):
-    """From here on a folder comes: that of a trial, or of a try of it that was set aside."""
+    """From here on a folder comes."""
 
-    kind: Literal["trial", "try"]
+    kind: FolderKind
     name: str
 
 

@@ -30,6 +30,7 @@ from terminalbench.runner.executors.ray_messages import (
     FOLDER_ENTRIES,
     EventLine,
     FolderEnd,
+    FolderKind,
     FolderPiece,
     FolderStart,
     GateQuestion,
@@ -38,6 +39,7 @@ from terminalbench.runner.executors.ray_messages import (
     JobFile,
     LiveLogPiece,
     Message,
+    OutputFile,
     answers,
 )
 from terminalbench.sandbox.activity import FILE_NAME as ACTIVITY
@@ -156,10 +158,13 @@ class Outbox:
     """All that is to be said of a job in `batch`, a folder of this node. `moved` are paths here, and what they are."""
 
     def __init__(self, batch: Batch, job: str, moved: dict[str, str], questions: Questions) -> None:
-        self._batch, self._job, self._questions = batch, job, questions
+        self._questions = questions
         self._moved = sorted(moved.items(), key=lambda pair: -len(pair[0]))
-        self._log = _GrowingFile(batch.job_log(job))
-        self._errors = _GrowingFile(batch.events_jsonl.with_name(f"{batch.events_jsonl.name}.errors.log"))
+        self._outputs: dict[OutputFile, _GrowingFile] = {
+            "log": _GrowingFile(batch.job_log(job)),
+            "errors": _GrowingFile(batch.events_jsonl.with_name(f"{batch.events_jsonl.name}.errors.log")),
+        }
+        self._places: dict[FolderKind, Path] = {"try": batch.superseded / job, "trial": batch.job_folder(job)}
         self._events = _GrowingFile(batch.events_jsonl)
         self._torn = b""
         self._running: dict[str, dict[str, _GrowingFile]] = {}
@@ -221,9 +226,9 @@ class Outbox:
                 yield None
 
     def _round(self, *, last: bool) -> Iterator[Message]:
-        for name, grown in (("log", self._log), ("errors", self._errors)):
+        for name, grown in self._outputs.items():
             if data := grown.read()[1]:
-                yield HarborOutput("log" if name == "log" else "errors", data)
+                yield HarborOutput(name, data)
         lines = (self._torn + self._events.read()[1]).split(b"\n")
         self._torn = lines.pop()
         for line in lines:
@@ -252,7 +257,7 @@ class Outbox:
         yield EventLine(line)
 
     def _live(self, trial: str) -> Iterator[Message]:
-        folder, known = self._batch.job_folder(self._job) / trial, self._running[trial]
+        folder, known = self._places["trial"] / trial, self._running[trial]
         names: list[str] = []
         with contextlib.suppress(OSError):
             names = [f"agent/{name}" for name in sorted(os.listdir(folder / "agent"))[:_LIVE_FILES]]  # noqa: PTH208
@@ -264,23 +269,22 @@ class Outbox:
 
     def _left(self) -> Iterator[Message]:
         """Return what no event told of: trials that did not end, and Harbor's files of the job."""
-        folder = self._batch.job_folder(self._job)
-        for kind, place in (("try", self._batch.superseded / self._job), ("trial", folder)):
+        for kind, place in self._places.items():
             for name in sorted(filter(_is_sent, os.listdir(place))) if place.is_dir() else ():  # noqa: PTH208
                 path = place / name
                 if path.is_dir() and not path.is_symlink():
-                    yield from self._folder("try" if kind == "try" else "trial", name)
+                    yield from self._folder(kind, name)
                 elif ("file", name) not in self._sent and (data := read_plain(path, _SMALL)) is not None:
                     self._sent.add(("file", name))
                     yield JobFile(name, self._as_there(name, data))
 
-    def _folder(self, kind: str, name: str) -> Iterator[Message]:
+    def _folder(self, kind: FolderKind, name: str) -> Iterator[Message]:
         """A folder with all that is in it: no link is followed, nothing but files, links and folders is sent."""
-        place = self._batch.superseded / self._job if kind == "try" else self._batch.job_folder(self._job)
+        place = self._places[kind]
         if (kind, name) in self._sent or not (place / name).is_dir():
             return
         self._sent.add((kind, name))
-        yield FolderStart("try" if kind == "try" else "trial", name)
+        yield FolderStart(kind, name)
         size, count, missing = 0, 0, 0
         unread: list[OSError] = []
         top = os.fsencode(place / name)

@@ -28,7 +28,8 @@ from terminalbench.runner.executors import ray_executor
 from terminalbench.runner.executors.base import CLUSTER_GONE, NO_ROOM, NODE_FENCED, NODE_LOST, JobRun
 from terminalbench.runner.executors.ray_executor import RayExecutor
 from terminalbench.runner.executors.ray_messages import JoinRequest
-from terminalbench.runner.supervise import MAX_LOST, BatchSupervisor, Launch
+from terminalbench.runner.supervise import MAX_LOST, BatchSupervisor
+from terminalbench.runner.waves import Launch
 
 
 @dataclass

@@ -17,7 +17,8 @@ from terminalbench.records.event import Event
 from terminalbench.runner import supervise
 from terminalbench.runner.deaths import how_it_ended
 from terminalbench.runner.executors.base import JobRun
-from terminalbench.runner.supervise import SILENT_SEC, START_SEC, BatchSupervisor, Launch, _ProfileWaves
+from terminalbench.runner.supervise import BatchSupervisor
+from terminalbench.runner.waves import SILENT_SEC, START_SEC, Launch, ProfileWaves
 
 
 @dataclass
@@ -95,7 +96,7 @@ def test_how_a_harbor_process_ended(code: int, words: str, said: str) -> None:
 )
 def test_a_silent_harbor_hangs(started: bool, limit: float, quiet: float, why: str | None) -> None:
     """With a trial that may take `limit`, an agent that keeps the interpreter to itself has its time."""
-    line = _ProfileWaves(None)  # ty: ignore[invalid-argument-type]
+    line = ProfileWaves(None)  # ty: ignore[invalid-argument-type]
     if started:
         event = Event("t", "trial_started", "j", 1, "p", "a__1", task="a", dataset="d", detail={"limit_sec": limit})
         line.hear(event, 100.0)
@@ -114,7 +115,7 @@ def test_a_harbor_that_is_stopped_is_not_waited_for_as_long_as_its_trials_may_ta
     try:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
-        line = _ProfileWaves(None, worker=Worker("j", "p", process.pid))  # ty: ignore[invalid-argument-type]
+        line = ProfileWaves(None, worker=Worker("j", "p", process.pid))  # ty: ignore[invalid-argument-type]
         line.hear(Event("t", "trial_started", "j", 1, "p", "a__1", detail={"limit_sec": 3600.0}), 0.0)
         assert line.why_hung(SILENT_SEC) is None
         assert line.why_hung(SILENT_SEC + 1) == "Harbor was stopped by a signal for 5.0 min"

@@ -36,7 +36,8 @@ from terminalbench.runner.environment import child_environment
 from terminalbench.runner.executors.local import ask
 from terminalbench.runner.preflight import PreparedPlan
 from terminalbench.runner.run import prepare_run
-from terminalbench.runner.supervise import BatchSupervisor, Launch
+from terminalbench.runner.supervise import BatchSupervisor
+from terminalbench.runner.waves import Launch
 from terminalbench.secrets.find import is_template
 from terminalbench.secrets.values import Secrets
 

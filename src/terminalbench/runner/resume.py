@@ -62,8 +62,7 @@ from terminalbench.runner.run import (
     copy_artifacts,
     run_jobs,
 )
-from terminalbench.runner.supervise import free_wave_name
-from terminalbench.runner.waves import LOST, Cell, lost_verdicts, next_wave, said, with_lost
+from terminalbench.runner.waves import LOST, Cell, free_wave_name, lost_verdicts, next_wave, said, with_lost
 from terminalbench.secrets.find import references
 from terminalbench.text.names import fits, fits_one, is_task, unknown
 from terminalbench.text.numbers import some

@@ -60,9 +60,9 @@ from terminalbench.runner.preflight import (
 from terminalbench.runner.provenance import pinned, provenance
 from terminalbench.runner.repository import env_file_notes
 from terminalbench.runner.signals import put_off
-from terminalbench.runner.supervise import BatchSupervisor, Launch, Turns, free_wave_name
+from terminalbench.runner.supervise import BatchSupervisor, Turns
 from terminalbench.runner.watchdog_loop import Observer, WatchdogLoop
-from terminalbench.runner.waves import Cell, split
+from terminalbench.runner.waves import Cell, Launch, free_wave_name, split
 
 
 @dataclass(frozen=True)

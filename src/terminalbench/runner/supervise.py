@@ -15,9 +15,8 @@ from terminalbench.harbor.limits.clock import AwakeClock
 from terminalbench.harbor.limits.gate import TrialRefusal
 from terminalbench.harbor.read.results import finished_folders, finished_trials
 from terminalbench.json_files import append_jsonl, tail_jsonl, write_json
-from terminalbench.live.processes import Worker, executor
-from terminalbench.locks import is_stopped
-from terminalbench.records.event import BLOCKED, COMPLETED_JOB, HUNG_JOB, Event, EventKind
+from terminalbench.live.processes import executor
+from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.deaths import blame, how_it_ended, log_tail
 from terminalbench.runner.executors.base import (
     CLUSTER_GONE,
@@ -31,9 +30,8 @@ from terminalbench.runner.executors.base import (
 )
 from terminalbench.runner.kill import when_orphaned
 from terminalbench.runner.signals import heard
-from terminalbench.runner.waves import AbortSearch, Cell, next_wave, remaining, wanted, wave_name
+from terminalbench.runner.waves import Cell, Launch, ProfileWaves, free_wave_name, next_wave, remaining, wanted
 from terminalbench.secrets.values import Secrets
-from terminalbench.text.numbers import duration
 
 MAX_WAVES = 10
 MAX_LOST = 3
@@ -44,41 +42,12 @@ _KINDS = {
     CLUSTER_GONE: ExclusionKind.CLUSTER_LOST,
 }
 """Exit codes of jobs that another wave would end with too."""
-SILENT_SEC = 300.0
-"""A Harbor that has said nothing for so long, not even a heartbeat of an event loop that answers, hangs: it is
-ended, and the rest runs anew.
-
-While trials run in it, one of them may keep it from saying anything for as long as that trial may take, and so much
-longer.
-"""
-
-START_SEC = 1800.0
-"""The same before its first word, when it looks up and downloads tasks."""
-
 _LOST = "its node, or the cluster, was lost"
 _POLL_SEC = 0.1
 _LOOK_SEC = 1.0
 _GRACE_SEC = 30.0
 _KILL_SEC = 10.0
 _SAID_BYTES = 4096
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Everything needed to run the jobs of one profile: its job, its JobConfig for any wave, its environment."""
-
-    job: JobSpec
-    config: Callable[[JobSpec], dict]
-    command: Callable[[JobSpec], list[str]]
-    env: dict[str, str]
-
-
-def free_wave_name(batch: Batch, job: str) -> str:
-    """A name that no job of the batch has yet."""
-    number = 2
-    while batch.job_config(name := wave_name(job, number)).exists() or batch.job_folder(name).exists():
-        number += 1
-    return name
 
 
 @dataclass(frozen=True)
@@ -99,71 +68,7 @@ class Turns:
             told(*arguments, **named)
 
 
-@dataclass
-class _ProfileWaves:
-    """One profile on its way through its waves."""
-
-    launch: Launch
-    waves: list[JobSpec] = field(default_factory=list)
-    worker: Worker | None = None
-    started: Counter[Cell] = field(default_factory=Counter)
-    tries: dict[str, Event] = field(default_factory=dict)
-    completed: bool = False
-    search: AbortSearch = field(default_factory=AbortSearch)
-    reasons: dict[Cell, str] = field(default_factory=dict)
-    left_over: dict[Cell, TrialRefusal] = field(default_factory=dict)
-    heard_at: float = 0.0
-    silent: str | None = None
-    limits: dict[str, float] = field(default_factory=dict)
-    requeued: set[Cell] = field(default_factory=set)
-    held: bool = False
-    hung: bool = False
-    over: bool = False
-    lost_at: float | None = None
-    lost: int = 0
-    fruitful: int = 0
-    revived: bool = False
-
-    @property
-    def profile(self) -> str:
-        """Return what it runs."""
-        return self.launch.job.profile
-
-    def why_hung(self, now: float) -> str | None:
-        """Return why its Harbor process seems to hang, or None. `now` is the time in which we were awake to listen."""
-        quiet = now - self.heard_at
-        if not self.started and quiet > START_SEC:
-            return f"Harbor did not start a trial within {duration(START_SEC)}"
-        if not self.started or quiet <= SILENT_SEC:
-            return None
-        if self.worker is not None and is_stopped(self.worker.pid):
-            return f"Harbor was stopped by a signal for {duration(SILENT_SEC)}"
-        patience = SILENT_SEC + max(self.limits.values(), default=0.0)
-        return f"Harbor hung: it gave no sign of life for {duration(patience)}" if quiet > patience else None
-
-    def hear(self, event: Event, now: float) -> None:
-        """Take an event of its Harbor process into account."""
-        if not event.detail.get(BLOCKED):
-            self.heard_at = now
-        cell = (event.dataset or "", event.task or "")
-        if event.kind == EventKind.TRIAL_STARTED:
-            self.started[cell] += 1
-            self.limits[event.trial or ""] = float(event.detail.get("limit_sec") or 0.0)
-        elif event.kind == EventKind.TRIAL_ENDED:
-            self.limits.pop(event.trial or "", None)
-        elif event.kind == EventKind.TRIAL_HELD:
-            self.held = True
-        elif event.kind == EventKind.CONTROL and event.detail.get("done"):
-            self.requeued.add(cell)
-        elif event.kind == EventKind.JOB_ENDED:
-            self.over = True
-            self.hung = event.detail.get("how") == HUNG_JOB
-            self.completed = event.detail.get("how") == COMPLETED_JOB
-        if event.kind in (EventKind.TRIAL_STARTED, EventKind.TRIAL_PHASE):
-            self.tries[event.trial or ""] = event
-
-
-def _room(running: list[_ProfileWaves], line: _ProfileWaves, limit: int) -> bool:
+def _room(running: list[ProfileWaves], line: ProfileWaves, limit: int) -> bool:
     """Return whether a line may run beside others: so many profiles may, each in any number of lines."""
     profiles = {one.profile for one in running}
     return line.profile in profiles or len(profiles) < limit
@@ -195,7 +100,7 @@ class BatchSupervisor:
     _looked_at: float = 0.0
     _asked_at: float | None = None
     _awake: AwakeClock = field(default_factory=AwakeClock)
-    _running: list[_ProfileWaves] = field(default_factory=list)
+    _running: list[ProfileWaves] = field(default_factory=list)
 
     def why_over(self, profile: str) -> TrialRefusal | None:
         """Return why nothing of a profile may start any more: nothing at all may, or the profile was stopped."""
@@ -206,9 +111,9 @@ class BatchSupervisor:
 
         After a signal nothing new starts, and running trials are cancelled.
         """
-        waiting = deque(_ProfileWaves(launch) for launch in self.launches)
-        running: list[_ProfileWaves] = []
-        ended: list[_ProfileWaves] = []
+        waiting = deque(ProfileWaves(launch) for launch in self.launches)
+        running: list[ProfileWaves] = []
+        ended: list[ProfileWaves] = []
         if self.batch.events_jsonl.exists():
             self._offset = self.batch.events_jsonl.stat().st_size
         with heard(self._note_signal):
@@ -222,7 +127,7 @@ class BatchSupervisor:
             line.left_over = dict.fromkeys(wanted(line.launch.job), reason) if reason and not self.signals else {}
         return {(line.profile, cell): why for line in [*ended, *waiting] for cell, why in line.left_over.items()}
 
-    def _run(self, waiting: deque[_ProfileWaves], running: list[_ProfileWaves], ended: list[_ProfileWaves]) -> None:
+    def _run(self, waiting: deque[ProfileWaves], running: list[ProfileWaves], ended: list[ProfileWaves]) -> None:
         self._running = running
         limit = self.side_by_side or len(waiting)
         while running or (waiting and not self.signals and self.stop is None):
@@ -250,12 +155,12 @@ class BatchSupervisor:
             time.sleep(_POLL_SEC)
         self._follow(running)
 
-    def _over(self, line: _ProfileWaves, ended: list[_ProfileWaves], others: list[_ProfileWaves]) -> None:
+    def _over(self, line: ProfileWaves, ended: list[ProfileWaves], others: list[ProfileWaves]) -> None:
         if all(other.profile != line.profile for other in others):
             self.turns.tell(self.turns.over, line.profile)
         ended.append(line)
 
-    def _revive(self, running: list[_ProfileWaves], ended: list[_ProfileWaves], limit: int) -> None:
+    def _revive(self, running: list[ProfileWaves], ended: list[ProfileWaves], limit: int) -> None:
         """All profiles have had their turn: those that the budget stopped run on with what the others have left of it.
 
         Not one whose last such turn started nothing.
@@ -271,14 +176,14 @@ class BatchSupervisor:
             finished = (finished_trials(self.batch.job_folder(job.name)) for job in line.waves)
             self._next_wave(line, remaining(line.launch.job, sum(finished, Counter())))
 
-    def _next_wave(self, line: _ProfileWaves, cells: Mapping[Cell, int]) -> None:
+    def _next_wave(self, line: ProfileWaves, cells: Mapping[Cell, int]) -> None:
         if not line.waves:
             self._start(line, line.launch.job)
             return
         name = free_wave_name(self.batch, line.launch.job.name)
         self._start(line, next_wave(line.launch.job, cells, name))
 
-    def _abandon(self, running: list[_ProfileWaves]) -> None:
+    def _abandon(self, running: list[ProfileWaves]) -> None:
         """We cannot go on (a disk that is full): Harbor records what it can, then nothing of ours is left running."""
         lines = [line for line in running if line.worker is not None]
         for now, seconds in ((False, _GRACE_SEC), (True, _KILL_SEC)):
@@ -297,7 +202,7 @@ class BatchSupervisor:
             if (reason := self.stopped()) is not None:
                 self.stop = TrialRefusal(reason, ExclusionKind.DISK_FULL)
 
-    def _start(self, line: _ProfileWaves, job: JobSpec) -> None:
+    def _start(self, line: ProfileWaves, job: JobSpec) -> None:
         config = line.launch.config(job)
         alone: list[str] = []
         if line.search.one_at_a_time:
@@ -328,7 +233,7 @@ class BatchSupervisor:
     def _executor(self) -> Executor:
         return executor(self.executor)
 
-    def _poll(self, line: _ProfileWaves) -> int | None:
+    def _poll(self, line: ProfileWaves) -> int | None:
         """The exit code of its job. One that is lost may still run: until it has said its end, or must have ended."""
         cluster = self._executor
         code = cluster.poll(line.worker) if line.worker is not None else None
@@ -338,11 +243,11 @@ class BatchSupervisor:
             line.lost_at = time.monotonic()
         return code if time.monotonic() > line.lost_at + cluster.afterlife_sec else None
 
-    def _stop(self, line: _ProfileWaves, *, now: bool) -> None:
+    def _stop(self, line: ProfileWaves, *, now: bool) -> None:
         if line.worker is not None:
             self._executor.stop(line.worker, now=now)
 
-    def _after(self, line: _ProfileWaves, code: int) -> bool:
+    def _after(self, line: ProfileWaves, code: int) -> bool:
         """A process has ended: start a further wave for what it left over; False when the profile is through."""
         finished = (finished_trials(self.batch.job_folder(job.name)) for job in line.waves)
         missing = remaining(line.launch.job, sum(finished, Counter()))
@@ -385,7 +290,7 @@ class BatchSupervisor:
         self._next_wave(line, chosen)
         return True
 
-    def _why_unfit(self, line: _ProfileWaves, code: int) -> TrialRefusal | None:
+    def _why_unfit(self, line: ProfileWaves, code: int) -> TrialRefusal | None:
         """Return why no machine that it would be given to can run it, or None; nothing runs when none is left."""
         if code in (NODE_LOST, NODE_FENCED):
             return self._why_lost(line, code)
@@ -399,7 +304,7 @@ class BatchSupervisor:
             self.stop = refusal
         return refusal
 
-    def _why_lost(self, line: _ProfileWaves, code: int) -> TrialRefusal | None:
+    def _why_lost(self, line: ProfileWaves, code: int) -> TrialRefusal | None:
         """Count a wave that was lost with its machine; return why no further one is started, or None."""
         fruitful = bool(finished_trials(self.batch.job_folder(line.waves[-1].name)))
         line.fruitful, line.lost = line.fruitful + fruitful, 0 if fruitful else line.lost + 1
@@ -409,23 +314,23 @@ class BatchSupervisor:
         why = f"{_LOST}, {MAX_LOST} times in a row without a trial that ended"
         return TrialRefusal(why, ExclusionKind.CLUSTER_LOST)
 
-    def _beside(self, line: _ProfileWaves) -> list[JobSpec]:
+    def _beside(self, line: ProfileWaves) -> list[JobSpec]:
         """The jobs of its profile that run in other lines."""
         others = (one for one in self._running if one is not line and one.profile == line.profile)
         return [one.waves[-1] for one in others if one.waves]
 
-    def _retire(self, line: _ProfileWaves) -> None:
+    def _retire(self, line: ProfileWaves) -> None:
         self._stop(line, now=True)  # what Harbor left behind, if anything
         self.batch.worker(line.waves[-1].name).unlink(missing_ok=True)
         self.turns.tell(self.turns.gone, line.waves[-1], self._beside(line))
 
-    def _tell_death(self, line: _ProfileWaves, text: str, code: int) -> None:
+    def _tell_death(self, line: ProfileWaves, text: str, code: int) -> None:
         job, pid = line.waves[-1], line.worker.pid or 0 if line.worker else 0
         self.died.append(job.name)
         died = Event.now(EventKind.JOB_DIED, job.name, pid=pid, profile=job.profile, error=text, detail={"code": code})
         append_jsonl(self.batch.events_jsonl, died)
 
-    def _blame(self, line: _ProfileWaves, cell: Cell, why: str) -> Counter[Cell]:
+    def _blame(self, line: ProfileWaves, cell: Cell, why: str) -> Counter[Cell]:
         """Have the trial that killed Harbor end so; what has ended by that."""
         job = self.batch.job_folder(line.waves[-1].name)
         over = {folder.name for folder, _ in finished_folders(job)}
@@ -439,7 +344,7 @@ class BatchSupervisor:
         line.fruitful += 1
         return Counter([cell])
 
-    def _follow(self, running: list[_ProfileWaves]) -> None:
+    def _follow(self, running: list[ProfileWaves]) -> None:
         found = tail_jsonl(self.batch.events_jsonl, self._offset, Event)
         self._offset = found.offset
         by_job = {line.waves[-1].name: line for line in running}
@@ -448,7 +353,7 @@ class BatchSupervisor:
                 line.hear(event, self._awake())
             self.watch(event)
 
-    def _end_hung(self, running: list[_ProfileWaves]) -> None:
+    def _end_hung(self, running: list[ProfileWaves]) -> None:
         for line in running:
             cluster = self._executor
             if line.worker is not None and isinstance(cluster, ClusterExecutor) and cluster.waits(line.worker):
@@ -458,7 +363,7 @@ class BatchSupervisor:
                 line.silent = reason
                 self._stop(line, now=True)
 
-    def _forward_signals(self, running: list[_ProfileWaves]) -> None:
+    def _forward_signals(self, running: list[ProfileWaves]) -> None:
         if not self.signals and self.stop is None:
             return
         now = time.monotonic()

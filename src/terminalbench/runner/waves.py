@@ -1,12 +1,12 @@
-"""The rest of a job, the further job that does it, and the trials that a resume runs again despite their verdict.
+"""A profile on its way through its jobs (waves), and the trials that a resume runs again despite their verdict.
 
-The folders of those are gone, or cannot be read: the events of a batch still tell of them. One who deletes what failed
-and runs it again passes more often, so the plan keeps it as a departure. The event of the resume names them, so that a
-later one does not tell of them again.
+The folders of the latter are gone, or cannot be read: the events of a batch still tell of them. One who deletes what
+failed and runs it again passes more often, so the plan keeps it as a departure. The event of the resume names them, so
+that a later one does not tell of them again.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,14 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask
 from terminalbench.harbor.attempt_numbers import first_wave
+from terminalbench.harbor.limits.gate import TrialRefusal
 from terminalbench.index.queries import BatchView
 from terminalbench.json_files import BadLine, each_jsonl
-from terminalbench.records.event import EventKind
+from terminalbench.live.processes import Worker
+from terminalbench.locks import is_stopped
+from terminalbench.records.event import BLOCKED, COMPLETED_JOB, HUNG_JOB, Event, EventKind
 from terminalbench.records.trial import Outcome
-from terminalbench.text.numbers import noun, plural, some
+from terminalbench.text.numbers import duration, noun, plural, some
 
 type Cell = tuple[str, str]
 """A dataset label and a task id."""
@@ -112,6 +115,100 @@ def wave_name(job: str, number: int) -> str:
     """The name of the nth job of a profile (from 2): the stamp of the first, marked."""
     day, time, profile = first_wave(job).split("__", 2)
     return f"{day}__{time}-w{number}__{profile}"
+
+
+def free_wave_name(batch: Batch, job: str) -> str:
+    """A name that no job of the batch has yet."""
+    number = 2
+    while batch.job_config(name := wave_name(job, number)).exists() or batch.job_folder(name).exists():
+        number += 1
+    return name
+
+
+SILENT_SEC = 300.0
+"""A Harbor that has said nothing for so long, not even a heartbeat of an event loop that answers, hangs: it is
+ended, and the rest runs anew.
+
+While trials run in it, one of them may keep it from saying anything for as long as that trial may take, and so much
+longer.
+"""
+
+START_SEC = 1800.0
+"""The same before its first word, when it looks up and downloads tasks."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything needed to run the jobs of one profile: its job, its JobConfig for any wave, its environment."""
+
+    job: JobSpec
+    config: Callable[[JobSpec], dict]
+    command: Callable[[JobSpec], list[str]]
+    env: dict[str, str]
+
+
+@dataclass
+class ProfileWaves:
+    """One profile on its way through its waves."""
+
+    launch: Launch
+    waves: list[JobSpec] = field(default_factory=list)
+    worker: Worker | None = None
+    started: Counter[Cell] = field(default_factory=Counter)
+    tries: dict[str, Event] = field(default_factory=dict)
+    completed: bool = False
+    search: AbortSearch = field(default_factory=AbortSearch)
+    reasons: dict[Cell, str] = field(default_factory=dict)
+    left_over: dict[Cell, TrialRefusal] = field(default_factory=dict)
+    heard_at: float = 0.0
+    silent: str | None = None
+    limits: dict[str, float] = field(default_factory=dict)
+    requeued: set[Cell] = field(default_factory=set)
+    held: bool = False
+    hung: bool = False
+    over: bool = False
+    lost_at: float | None = None
+    lost: int = 0
+    fruitful: int = 0
+    revived: bool = False
+
+    @property
+    def profile(self) -> str:
+        """Return what it runs."""
+        return self.launch.job.profile
+
+    def why_hung(self, now: float) -> str | None:
+        """Return why its Harbor process seems to hang, or None. `now` is the time in which we were awake to listen."""
+        quiet = now - self.heard_at
+        if not self.started and quiet > START_SEC:
+            return f"Harbor did not start a trial within {duration(START_SEC)}"
+        if not self.started or quiet <= SILENT_SEC:
+            return None
+        if self.worker is not None and is_stopped(self.worker.pid):
+            return f"Harbor was stopped by a signal for {duration(SILENT_SEC)}"
+        patience = SILENT_SEC + max(self.limits.values(), default=0.0)
+        return f"Harbor hung: it gave no sign of life for {duration(patience)}" if quiet > patience else None
+
+    def hear(self, event: Event, now: float) -> None:
+        """Take an event of its Harbor process into account."""
+        if not event.detail.get(BLOCKED):
+            self.heard_at = now
+        cell = (event.dataset or "", event.task or "")
+        if event.kind == EventKind.TRIAL_STARTED:
+            self.started[cell] += 1
+            self.limits[event.trial or ""] = float(event.detail.get("limit_sec") or 0.0)
+        elif event.kind == EventKind.TRIAL_ENDED:
+            self.limits.pop(event.trial or "", None)
+        elif event.kind == EventKind.TRIAL_HELD:
+            self.held = True
+        elif event.kind == EventKind.CONTROL and event.detail.get("done"):
+            self.requeued.add(cell)
+        elif event.kind == EventKind.JOB_ENDED:
+            self.over = True
+            self.hung = event.detail.get("how") == HUNG_JOB
+            self.completed = event.detail.get("how") == COMPLETED_JOB
+        if event.kind in (EventKind.TRIAL_STARTED, EventKind.TRIAL_PHASE):
+            self.tries[event.trial or ""] = event
 
 
 LOST = "lost_verdicts"

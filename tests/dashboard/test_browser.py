@@ -17,7 +17,7 @@ from support.results import STAMP, make_plan, make_trial
 from support.trainings import make_training
 from terminalbench.archivist.memory import add
 from terminalbench.archivist.store import memory_of, open_store
-from terminalbench.dashboard.export import export_site
+from terminalbench.dashboard.answers import export_site
 from terminalbench.experiments.batch import allocate
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.overnight.folder import NightFolder

@@ -11,7 +11,7 @@ import pytest
 
 from support.dashboard import Root, trial
 from support.results import STAMP
-from terminalbench.dashboard.export import export_site
+from terminalbench.dashboard.answers import export_site
 from terminalbench.errors import UserError
 from terminalbench.secrets.values import Secrets
 

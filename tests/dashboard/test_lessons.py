@@ -12,7 +12,7 @@ from support.dashboard import Root, trial
 from support.nights import make_night
 from terminalbench.archivist.memory import add
 from terminalbench.archivist.store import memory_of, open_store
-from terminalbench.dashboard.export import export_site
+from terminalbench.dashboard.answers import export_site
 from terminalbench.dashboard.frame import LESSONS, NotFound
 from terminalbench.dashboard.pages.lessons import PAGE_SIZE
 from terminalbench.json_files import write_json

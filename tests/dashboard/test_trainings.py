@@ -11,7 +11,7 @@ import pytest
 from support.dashboard import Root
 from support.results import make_plan
 from support.trainings import CHECK, HURRY, PLAN, REASONS, START, make_training
-from terminalbench.dashboard.export import export_site
+from terminalbench.dashboard.answers import export_site
 from terminalbench.dashboard.frame import TRAININGS, NotFound
 from terminalbench.experiments.batch import allocate
 

@@ -12,8 +12,7 @@ from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.json_files import read_json, write_json
-from terminalbench.lab.early_stop import EarlyStop, ended_early, settled
-from terminalbench.lab.run import FinishedRun
+from terminalbench.lab.run import EarlyStop, FinishedRun, ended_early, settled
 from terminalbench.live.status import view_now
 from terminalbench.records.event import Event
 from terminalbench.report.run_end import next_steps

@@ -5,7 +5,7 @@ import numpy as np
 from simulate.worlds import World, truth_of
 from terminalbench.analytics.power import chance_to_differ
 from terminalbench.analytics.sign_flip import sequential_flips
-from terminalbench.lab.early_stop import HOPELESS
+from terminalbench.lab.run import HOPELESS
 
 ALPHA = 0.05
 LOOKS = 20

@@ -123,7 +123,7 @@ def view_command(results: Path | None, port: int, host: str, open_browser: bool,
 
     site = Site(results_root(results))
     if export_to is not None:
-        from terminalbench.dashboard.export import export_site, export_zip
+        from terminalbench.dashboard.answers import export_site, export_zip
         from terminalbench.text.numbers import plural
 
         packed = export_to.suffix == ".zip"

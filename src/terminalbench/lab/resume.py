@@ -21,8 +21,7 @@ from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import append_jsonl, read_json, write_json
 from terminalbench.lab.arguments import checked, path_of
-from terminalbench.lab.early_stop import EarlyStop, ended_early
-from terminalbench.lab.run import FinishedRun, Told, ended, listener_of
+from terminalbench.lab.run import EarlyStop, FinishedRun, Told, ended, ended_early, listener_of
 from terminalbench.lab.select import Named, find_target
 from terminalbench.locks import lock
 from terminalbench.records.event import Event

@@ -1,7 +1,7 @@
 """The state of a batch, folded from its events one at a time: no clock, no files, the same result in whatever order
 the events of several trials mix. The run line, the live view, `tbench status` and the dashboard all read this state.
 
-`LiveState.apply` costs the same for the first event and for the hundred-thousandth; `terminalbench.live.tally` adds
+`LiveState.apply` costs the same for the first event and for the hundred-thousandth; `terminalbench.live.model` adds
 up, `terminalbench.live.forecast` says how long it still takes.
 """
 
@@ -15,9 +15,8 @@ import msgspec
 from terminalbench.decode import convert
 from terminalbench.experiments.plan import Plan
 from terminalbench.live.limits import GateLimits
-from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, TrialKey, WaitingTrial, seconds
+from terminalbench.live.model import LiveJob, LiveProfile, LiveTrial, Tally, TrialKey, WaitingTrial, seconds
 from terminalbench.live.notices import Alerts, Notices, notice_of
-from terminalbench.live.tally import Tally
 from terminalbench.records.event import Event, EventKind, Progress
 from terminalbench.records.trial import Outcome
 

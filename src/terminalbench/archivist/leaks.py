@@ -97,13 +97,15 @@ class TaskTexts:
     @cached_property
     def values(self) -> frozenset[str]:
         """Return what the tests hold literally and the instruction does not: the values that they expect."""
-        literals = (value for text in self.tests for value in _literals(text))
-        return frozenset(value for value in literals if value not in self.instruction)
+        return self._own_values(self.tests)
 
     @cached_property
     def solution_values(self) -> frozenset[str]:
         """The same of the solution."""
-        literals = (value for text in self.solution for value in _literals(text))
+        return self._own_values(self.solution)
+
+    def _own_values(self, texts: Sequence[str]) -> frozenset[str]:
+        literals = (value for text in texts for value in _literals(text))
         return frozenset(value for value in literals if value not in self.instruction)
 
 

@@ -32,7 +32,7 @@ from terminalbench.archivist.entries import (
 from terminalbench.archivist.tables import MIGRATIONS, clear, find_lesson, put_entry, put_lesson
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.project import marked_root
-from terminalbench.files import append_lines, write_bytes
+from terminalbench.files import FolderPath, append_lines, write_bytes
 from terminalbench.index.database import is_damaged, migrate, opened, set_aside, transaction, write_ahead
 from terminalbench.locks import LockHeld, changing
 from terminalbench.modes import make_file
@@ -79,15 +79,8 @@ class MemoryFolder:
 
     folder: Path
 
-    @property
-    def log(self) -> Path:
-        """Every operation, append-only."""
-        return self.folder / "memory.jsonl"
-
-    @property
-    def database(self) -> Path:
-        """Return what is made from the log."""
-        return self.folder / "memory.db"
+    log = FolderPath("memory.jsonl")
+    database = FolderPath("memory.db")
 
     @property
     def exists(self) -> bool:

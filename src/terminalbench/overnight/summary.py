@@ -3,7 +3,6 @@
 Valid in the middle of a night, and of one without any finished iteration. Made again it is the same.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -200,36 +199,28 @@ def _under_way(folder: NightFolder, state: NightState | None) -> set[int]:
 
 def _lost(projected: Sequence[ProjectedIteration], under_way: Collection[int]) -> list[LostTrials]:
     """Return why trials were not measured, the most frequent reasons first; the last of each is named."""
-    counts: Counter[tuple[str, str, str | None, str]] = Counter()
-    last: dict[tuple[str, str, str | None, str], tuple[int, TrialResult]] = {}
-    tasks: dict[tuple[str, str, str | None, str], dict[str, None]] = {}
+    found: dict[tuple[str, str, str | None, str], list[tuple[int, str, TrialResult]]] = {}
     for each in projected:
+        number = each.results.iteration
         for profile in each.results.profiles:
-            trials = [(task.task_id, trial) for task in profile.tasks for trial in task.trials]
-            for name, trial in (pair for pair in trials if not pair[1].outcome.measured):
-                if each.results.iteration in under_way and trial.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED):
-                    continue
-                key = (
-                    profile.profile,
-                    trial.outcome.value,
-                    trial.error_class,
-                    trial.reason or "no reason was recorded",
-                )
-                counts[key] += 1
-                tasks.setdefault(key, {})[name] = None
-                last[key] = (each.results.iteration, trial)
+            for name, trial in ((task.task_id, trial) for task in profile.tasks for trial in task.trials):
+                may_run = number in under_way and trial.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)
+                if not trial.outcome.measured and not may_run:
+                    reason = trial.reason or "no reason was recorded"
+                    key = (profile.profile, trial.outcome.value, trial.error_class, reason)
+                    found.setdefault(key, []).append((number, name, trial))
     return [
         LostTrials(
             profile=key[0],
-            count=count,
-            outcome=last[key][1].outcome,
+            count=len(held),
+            outcome=held[-1][2].outcome,
             error_class=key[2],
             reason=key[3],
-            iteration=last[key][0],
-            trial=last[key][1].path,
-            tasks=list(tasks[key]),
+            iteration=held[-1][0],
+            trial=held[-1][2].path,
+            tasks=list(dict.fromkeys(name for _, name, _ in held)),
         )
-        for key, count in sorted(counts.items(), key=lambda one: (-one[1], one[0][0], one[0][3]))
+        for key, held in sorted(found.items(), key=lambda one: (-len(one[1]), one[0][0], one[0][3]))
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from terminalbench.llm.model import count_text
-from terminalbench.workflow import context, ranking
+from terminalbench.workflow import context
 from terminalbench.workflow.languages import Language
 from terminalbench.workflow.model import CommandRun
 from workflow.workspace import FolderWorkspace, repository
@@ -138,7 +138,14 @@ def test_of_a_large_repository_only_candidates_are_read() -> None:
 
 
 def test_words_are_split_as_code_is_written() -> None:
-    assert ranking.words("HTTPServer parse_url x self") == ["httpserver", "http", "server", "parse_url", "parse", "url"]
-    asked = ranking.query("call `Cart.total()` in shop/cart.py, see a.b.c and snake_case")
+    assert context.identifiers("HTTPServer parse_url x self") == [
+        "httpserver",
+        "http",
+        "server",
+        "parse_url",
+        "parse",
+        "url",
+    ]
+    asked = context.read_query("call `Cart.total()` in shop/cart.py, see a.b.c and snake_case")
     assert {"total", "snake_case"} <= set(asked.symbols)
     assert {"shop/cart.py", "a/b/c"} <= asked.paths

@@ -1,18 +1,21 @@
 """The view of a repository that a model is shown before it is asked anything: the same for every workflow.
 
 A map of the repository and the files that fit the task's own words, within a number of tokens. Nothing but the base
-commit and the task's text decides; the same of both gives the same bytes, and a hash to say so.
+commit and the task's text decides; the same of both gives the same bytes, and a hash to say so. Files fit by the paths
+and symbols that the text names, and by its words (BM25); ties go by path.
 """
 
 import hashlib
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from terminalbench.llm.model import count_text
 from terminalbench.text.foreign import printable
-from terminalbench.workflow import languages, ranking
-from terminalbench.workflow.languages import Language, Repository, Runner
+from terminalbench.workflow import languages
+from terminalbench.workflow.languages import Language, Repository, Runner, is_test, is_vendored, of_file
 from terminalbench.workflow.model import Workspace
 from terminalbench.workflow.prompts import fenced
 
@@ -33,6 +36,34 @@ _SKIPPED = (
     ".min.js", ".min.css", ".map", ".lock", ".svg", ".png", ".jpg", ".jpeg", ".gif", ".ico", ".woff", ".woff2", ".ttf",
     ".pdf", ".zip", ".gz", ".po", ".mo", ".pyc", ".snap", "package-lock.json", "go.sum", "pnpm-lock.yaml",
 )  # fmt: skip
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+_NAMED_PATH = re.compile(r"[\w@.-]+(?:/[\w@.-]+)*\.[A-Za-z]\w{0,5}\b|[\w@.-]+(?:/[\w@.-]+)+")
+_DOTTED = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_QUOTED = re.compile(r"`([A-Za-z_$][\w$.]*)(?:\(\))?`|\b([A-Za-z_]\w*)\(")
+_STOP = frozenset(
+    re.findall(
+        r"\w+",
+        "the and are this that with for from not when then should must can will have has was were which what how where "
+        "there their they you your our its into than but all any each only also other such use used using does did "
+        "done new may one two self def class return import none true false const let var function func string int type "
+        "public static void",
+    )
+)
+_LEAST_LETTERS = 3
+_K1, _B = 1.2, 0.75
+_PATH_WEIGHT, _NAME_WEIGHT = 1.0, 24.0
+_SYMBOLS = 40
+_TEST_SHARE, _DOC_SHARE = 0.5, 0.6
+
+
+@dataclass(frozen=True)
+class Query:
+    """The wishes of a text: words with their weight, the paths and the code symbols that it names."""
+
+    words: Mapping[str, int]
+    paths: frozenset[str]
+    symbols: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -51,11 +82,11 @@ async def build(
 ) -> PromptContext:
     """Choose what fits the task, in at most `budget_tokens`. `language` is a label; the files decide."""
     repository = await languages.look(workspace, language)
-    asked = ranking.query(issue_text)
+    asked = read_query(issue_text)
     files = [path for path in repository.files if not path.lower().endswith(_SKIPPED) and path.isprintable()]
-    scores = ranking.by_path(files, asked)
+    scores = by_path(files, asked)
     texts = await _read(workspace, await _candidates(workspace, files, scores, asked))
-    ranked = ranking.by_content(texts, asked, scores)
+    ranked = by_content(texts, asked, scores)
     notes = await _test_notes(workspace, repository, [path for path, _ in ranked[:5]], budget_tokens)
     left = budget_tokens - count_text(notes)
     drawn = _map(repository.files, [path for path, _ in ranked], min(_MAP_MOST, int(left * _MAP_SHARE)))
@@ -65,7 +96,7 @@ async def build(
 
 
 async def _candidates(
-    workspace: Workspace, files: Sequence[str], scores: Mapping[str, float], asked: ranking.Query
+    workspace: Workspace, files: Sequence[str], scores: Mapping[str, float], asked: Query
 ) -> list[str]:
     """The files that are worth reading: by their path, by the symbols that the task names, and by its words."""
     known = frozenset(files)
@@ -74,10 +105,10 @@ async def _candidates(
     common = [word for word in said if len(word) > _SHORT][:_WORDS]
     for words, how, most in ((asked.symbols, "-w", _BY_SYMBOL), (common, "-i", READ - _BY_PATH - _BY_SYMBOL)):
         found = {
-            path: count * ranking.share(path) for path, count in await _holding(workspace, words, how) if path in known
+            path: count * weight_of(path) for path, count in await _holding(workspace, words, how) if path in known
         }
         chosen += sorted(found, key=lambda path: (-found[path], path))[:most]
-    usual = (path for path in files if ranking.share(path) == 1.0)
+    usual = (path for path in files if weight_of(path) == 1.0)
     chosen = list(dict.fromkeys(chosen))
     while len(chosen) < _LEAST and (path := next(usual, None)) is not None:
         chosen += [path] if path not in chosen else []
@@ -104,7 +135,7 @@ async def _read(workspace: Workspace, paths: Sequence[str]) -> dict[str, str]:
 
 
 def _filled(
-    drawn: str, ranked: Sequence[tuple[str, float]], texts: Mapping[str, str], asked: ranking.Query, budget: int
+    drawn: str, ranked: Sequence[tuple[str, float]], texts: Mapping[str, str], asked: Query, budget: int
 ) -> tuple[str, tuple[str, ...]]:
     """The map, then the best files, whole or in parts, as long as they fit."""
     parts, shown = [drawn], list[str]()
@@ -113,7 +144,7 @@ def _filled(
     for path, score in ranked[:_FILES]:
         if left < 120:
             break
-        if score <= 0 and ranking.share(path) < 1:
+        if score <= 0 and weight_of(path) < 1:
             continue  # in a small repository code is worth its tokens whatever its words
         whole = _block(path, texts[path])
         size = count_text(whole)
@@ -139,10 +170,10 @@ def _block(path: str, text: str, what: str = "") -> str:
     return f"### {path}{what}\n{fenced(text)}"
 
 
-def _excerpt(path: str, text: str, asked: ranking.Query, most: int) -> str:
+def _excerpt(path: str, text: str, asked: Query, most: int) -> str:
     """The head of a long file and the lines around the task's words, the most of them first."""
     lines = text.split("\n")
-    scores = {at: len(asked.words.keys() & set(ranking.words(line))) for at, line in enumerate(lines)}
+    scores = {at: len(asked.words.keys() & set(identifiers(line))) for at, line in enumerate(lines)}
     best = sorted((at for at in scores if scores[at]), key=lambda at: (-scores[at], at))
     kept: set[int] = set()
     size = count_text(path) + 30
@@ -245,3 +276,92 @@ def _fitting(lines: Sequence[str], most: int) -> Sequence[str]:
         else:
             high = middle - 1
     return lines[:low]
+
+
+def read_query(text: str) -> Query:
+    """Read a text. A word that is said often counts three times at most."""
+    counted = Counter(identifiers(text))
+    paths = {found.strip("./") for found in _NAMED_PATH.findall(text)}
+    paths |= {found.replace(".", "/") for found in _DOTTED.findall(text)}
+    symbols: dict[str, None] = {}
+    for one, other in _QUOTED.findall(text):
+        symbols.setdefault((one or other).rsplit(".", 1)[-1])
+    for word in _IDENTIFIER.findall(text):
+        if len(word) > _LEAST_LETTERS and ("_" in word.strip("_") or len(_PART.findall(word)) > 1):
+            symbols.setdefault(word)
+    kept = [symbol for symbol in symbols if len(symbol) > _LEAST_LETTERS and symbol.lower() not in _STOP]
+    return Query({word: min(count, 3) for word, count in counted.items()}, frozenset(paths), tuple(kept[:_SYMBOLS]))
+
+
+def identifiers(text: str) -> list[str]:
+    """The identifiers of a text in lower case, whole and in their parts."""
+    found: list[str] = []
+    for word in _IDENTIFIER.findall(text):
+        whole = word.lower().strip("_")
+        parts = [part.lower() for part in _PART.findall(word)]
+        found += [one for one in ([whole, *parts] if len(parts) > 1 else [whole]) if _counts(one)]
+    return found
+
+
+def _counts(word: str) -> bool:
+    return len(word) >= _LEAST_LETTERS and word not in _STOP
+
+
+def by_path(files: Sequence[str], asked: Query) -> dict[str, float]:
+    """Return how well each path fits: paths that the text names first, then rare words that are in both. Linear."""
+    in_path = {path: set(identifiers(path)) for path in files}
+    spread = Counter(word for found in in_path.values() for word in found)
+    endings = {ending for named in asked.paths for ending in _endings(named)}
+    scores: dict[str, float] = {}
+    for path, found in in_path.items():
+        shared = found & asked.words.keys()
+        score = sum(math.log(1 + len(files) / spread[word]) for word in shared)
+        bare = path.rpartition(".")[0] if "." in path.rsplit("/", 1)[-1] else path
+        if path in asked.paths:
+            score += 2 * _NAME_WEIGHT
+        elif path.rsplit("/", 1)[-1] in endings or bare in endings or _two(bare) in endings:
+            score += _NAME_WEIGHT
+        if score:
+            scores[path] = score * weight_of(path)
+    return scores
+
+
+def _endings(named: str) -> Iterable[str]:
+    """Return what a named path may be called here: it may have been written with more or fewer folders."""
+    parts = named.split("/")
+    yield named
+    if "." in parts[-1]:
+        yield parts[-1]
+    for count in range(2, len(parts) + 1):
+        yield "/".join(parts[:count])
+        yield "/".join(parts[count - 2 : count])
+
+
+def _two(path: str) -> str:
+    return "/".join(path.split("/")[-2:])
+
+
+def weight_of(path: str) -> float:
+    """Return how much a file counts: tests and prose less than code, other people's code not at all."""
+    if is_vendored(path):
+        return 0.05
+    if is_test(path):
+        return _TEST_SHARE
+    return 1.0 if of_file(path) is not None else _DOC_SHARE
+
+
+def by_content(texts: Mapping[str, str], asked: Query, path_scores: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The files, best first, by BM25 over their identifiers and by their paths."""
+    counts = {path: Counter(word for word in identifiers(text) if word in asked.words) for path, text in texts.items()}
+    lengths = {path: max(1, len(text)) for path, text in texts.items()}
+    average = sum(lengths.values()) / max(1, len(lengths))
+    spread = Counter(word for found in counts.values() for word in found)
+    scored = []
+    for path, found in counts.items():
+        score = 0.0
+        for word, count in found.items():
+            rarity = math.log(1 + (len(texts) - spread[word] + 0.5) / (spread[word] + 0.5))
+            damped = count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * lengths[path] / average))
+            score += asked.words[word] ** 0.5 * rarity * damped
+        scored.append((path, score * weight_of(path) + _PATH_WEIGHT * path_scores.get(path, 0.0)))
+    return sorted(scored, key=lambda one: (-one[1], one[0]))

@@ -210,7 +210,6 @@ def test_commands_and_files_of_a_service(driver: Driver, work: Path) -> None:
     box.out("true")
 
 
-@pytest.mark.both_users
 def test_nothing_is_left_of_services_when_their_process_is_killed(own_driver: Driver) -> None:
     text = "services:\n  main: {volumes: ['v:/v']}\n  db: {image: debian:12, command: sleep 4321, volumes: ['v:/v']}\nvolumes: {v: }\n"
     compose(own_driver, text)

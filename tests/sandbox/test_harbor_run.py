@@ -104,7 +104,6 @@ def results(work: Path) -> dict[tuple[str, str], Any]:
     return found
 
 
-@pytest.mark.both_users
 def test_the_oracle_passes_doing_nothing_fails_and_a_bomb_ends_alone(driver: Driver, work: Path) -> None:
     bomb = "#!/bin/bash\npython3 -c 'x = bytearray()\nwhile True: x += b\"y\" * (4 << 20)'\n"
     tasks = [

@@ -223,7 +223,6 @@ def test_a_phase_cuts_what_it_does_not_allow(driver: Driver, site: int) -> None:
     assert box.out(f"curl -fsS http://{SITE}:{site}/") == f"{SITE}:{site} /"
 
 
-@pytest.mark.both_users
 def test_a_sandbox_that_starts_anew_has_a_network_of_its_own_again(driver: Driver, site: int) -> None:
     """What the agent held open is gone; what may be reached is what could be reached before, by the same names."""
     box = driver.box(network="public", phases=[[SITE]], way=way())

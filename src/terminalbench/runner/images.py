@@ -29,10 +29,9 @@ from terminalbench.sandbox.builds.needs import (
     PrepareStep,
     TaskBuild,
     TaskNeeds,
-    build_sec,
-    docker_image,
     image_to_use,
     needs_of,
+    read_task_file,
     unfitting,
 )
 from terminalbench.sandbox.root_filesystem import rootfs
@@ -228,8 +227,9 @@ def build_notes(plan: Plan) -> list[str]:
 
 
 def _task_build(name: str, folder: Path, run: RunTable, *, rebuilt: bool) -> TaskBuild:
-    image = image_to_use(folder / "environment", docker_image(folder), rebuilt=rebuilt)
-    return TaskBuild(name, str(folder / "environment"), image, build_sec(folder) * run.timeout_multiplier)
+    told = read_task_file(folder)
+    image = image_to_use(folder / "environment", told.docker_image, rebuilt=rebuilt)
+    return TaskBuild(name, str(folder / "environment"), image, told.build_sec * run.timeout_multiplier)
 
 
 def _base(need: TaskNeeds, pins: Mapping[str, str]) -> str:

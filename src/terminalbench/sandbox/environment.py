@@ -28,7 +28,7 @@ from terminalbench.sandbox import CHECKED
 from terminalbench.sandbox.activity import Activity, LiveLogs, LogMirror
 from terminalbench.sandbox.answers import CommandResult
 from terminalbench.sandbox.builds.layers import BuildSettings, BuiltImage, build, define
-from terminalbench.sandbox.builds.needs import ImageTable, fetch_missing, image_to_use, says_host_base
+from terminalbench.sandbox.builds.needs import ImageTable, fetch_missing, image_to_use, read_task_file
 from terminalbench.sandbox.builds.recipe import BuildSource
 from terminalbench.sandbox.cache import collect_once
 from terminalbench.sandbox.compose import COMPOSE, MAIN
@@ -152,7 +152,7 @@ class LocalSandbox(FileExchange, VerifierStage):
         self._binds = [self._bind(mount) for mount in self._mounts if not self._is_log(mount)]
 
     def _define(self, image: str | None) -> None:
-        table = ImageTable(self._images, self._pins, host=says_host_base(self.environment_dir.parent))
+        table = ImageTable(self._images, self._pins, host=read_task_file(self.environment_dir.parent).says_host_base)
         sources = {MAIN: BuildSource(self.environment_dir, image)}
         if self._project is not None:
             sources = {name: self._project.source(one, image) for name, one in self._project.services.items()}

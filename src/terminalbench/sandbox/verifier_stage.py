@@ -96,21 +96,6 @@ async def to_verifier(
     return Handover(found, list(done.links), told, RUN_PROGRAM if confined_by else None, later, traps, kept)
 
 
-async def again(sandbox: Sandbox, place: VerifierPlace) -> bool:
-    """Get a sandbox ready for the same tests once more: the work is what it was when the first of them began.
-
-    False where there is no room for that; then it is as they left it. `as_tested` undoes it.
-    """
-    told = await sandbox.renew(views.VERIFIER, work="handed")
-    await sandbox.prepare(_folders(place, confinement()))
-    return told["kept"]
-
-
-async def as_tested(sandbox: Sandbox) -> None:
-    """Give the work back what the first tests made of it."""
-    await sandbox.renew(views.VERIFIER, work="tested")
-
-
 def _expected(place: VerifierPlace) -> list[str]:
     return [f"{place.logs}/{name}" for name in place.rewards]
 
@@ -208,12 +193,16 @@ class VerifierStage(RunningSandbox):
         """
         if self._services is not None:
             return None
-        return self._kept is not None and await again(self._running(), self._kept)
+        if self._kept is None:
+            return False
+        told = await self._running().renew(views.VERIFIER, work="handed")
+        await self._running().prepare(_folders(self._kept, confinement()))
+        return told["kept"]
 
     async def work_as_tested(self) -> None:
         """Give the work back what the first tests made of it."""
         if self._kept is not None:
-            await as_tested(self._running())
+            await self._running().renew(views.VERIFIER, work="tested")
 
     @contextlib.asynccontextmanager
     async def untouched(self) -> AsyncGenerator[None]:

@@ -168,7 +168,7 @@ class _JobSurroundings:
     def _image_may_hold(self, task: Path, thing: str) -> bool:
         """Return whether the image of a task has it, or might: by a line of its Dockerfile, or as a service's."""
         from terminalbench.sandbox.builds.layers import define
-        from terminalbench.sandbox.builds.needs import ImageTable, docker_image, image_to_use, says_host_base
+        from terminalbench.sandbox.builds.needs import ImageTable, image_to_use, read_task_file
         from terminalbench.sandbox.builds.recipe import BuildSource
         from terminalbench.sandbox.compose.project import COMPOSE
         from terminalbench.sandbox.errors import Refused
@@ -178,9 +178,10 @@ class _JobSurroundings:
         name = thing.partition(">=")[0]
         if (folder / COMPOSE).exists():
             return True
-        table = ImageTable(kwargs.get("images") or {}, kwargs.get("pins") or {}, host=says_host_base(task))
+        told = read_task_file(task)
+        table = ImageTable(kwargs.get("images") or {}, kwargs.get("pins") or {}, host=told.says_host_base)
         try:
-            image = image_to_use(folder, docker_image(task), rebuilt=bool(self.environment.get("force_build")))
+            image = image_to_use(folder, told.docker_image, rebuilt=bool(self.environment.get("force_build")))
             if image is None and name.rpartition("/")[2] in (folder / "Dockerfile").read_text(encoding="utf-8"):
                 return True
             base = define(BuildSource(folder, image), table).base

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from terminalbench.decode import NOT_DECODED, convert
 from terminalbench.frozen import frozen
 from terminalbench.sandbox.builds.dockerfile import fill
 from terminalbench.sandbox.builds.recipe import BuildSource, StageReader
@@ -21,8 +22,6 @@ from terminalbench.sandbox.root_filesystem import HOST, IMAGE, SCRATCH, rootfs
 if TYPE_CHECKING:
     from terminalbench.sandbox.builds.layers import Definition
 
-HOST_BASE = "host_base"
-"""The key of `[metadata]` by which a task says that the host's system does for its images."""
 _LARGEST_FILE = 1 << 20
 _BUILD_SEC = 600.0
 
@@ -89,9 +88,9 @@ def needs_of(task: Path, entries: Mapping[str, str], *, rebuilt: bool = False) -
 
     `rebuilt`: what has a Dockerfile is built by it.
     """
-    config = _config(task)
-    image = image_to_use(task / "environment", _image_of(config), rebuilt=rebuilt)
-    table, env = ImageTable(entries, host=_on_host(config)), compose_env(task)
+    told = read_task_file(task)
+    image = image_to_use(task / "environment", told.docker_image, rebuilt=rebuilt)
+    table, env = ImageTable(entries, host=told.says_host_base), told.compose_env
     wanted: dict[str, tuple[str, str]] = {}
     for folder in (task / "environment", task / "tests"):
         own = image if folder.name != "tests" else None
@@ -154,48 +153,50 @@ def image_to_use(environment: Path, image: str | None, *, rebuilt: bool) -> str 
     return None if rebuilt and (environment / "Dockerfile").is_file() else image
 
 
-def docker_image(task: Path) -> str | None:
-    """The prebuilt image that a task names."""
-    return _image_of(_config(task))
+class _EnvironmentTable(msgspec.Struct):
+    docker_image: str | None = None
+    build_timeout_sec: float = 0.0
+    env: dict[str, str] = {}
 
 
-def _image_of(config: Mapping[str, Any]) -> str | None:
-    environment = config.get("environment")
-    image = environment.get("docker_image") if isinstance(environment, dict) else None
-    return image if isinstance(image, str) else None
+class _MetadataTable(msgspec.Struct):
+    host_base: Any = False
 
 
-def build_sec(task: Path) -> float:
-    """Return how long the image of a task may take to build."""
-    environment = _config(task).get("environment")
-    told = environment.get("build_timeout_sec") if isinstance(environment, dict) else None
-    return float(told) if isinstance(told, int | float) and told > 0 else _BUILD_SEC
+class TaskFile(msgspec.Struct):
+    """What of a task's task.toml decides about its images."""
+
+    environment: _EnvironmentTable = msgspec.field(default_factory=_EnvironmentTable)
+    metadata: _MetadataTable = msgspec.field(default_factory=_MetadataTable)
+
+    @property
+    def docker_image(self) -> str | None:
+        """The prebuilt image that the task names."""
+        return self.environment.docker_image
+
+    @property
+    def build_sec(self) -> float:
+        """Return how long the image of the task may take to build."""
+        return self.environment.build_timeout_sec if self.environment.build_timeout_sec > 0 else _BUILD_SEC
+
+    @property
+    def compose_env(self) -> dict[str, str]:
+        """Return the variables that its compose file may refer to: this process's, and those that the task sets."""
+        return {**os.environ, **{name: fill(text, os.environ) for name, text in self.environment.env.items()}}
+
+    @property
+    def says_host_base(self) -> bool:
+        """Return whether the task says that the host's system does for its images."""
+        return self.metadata.host_base is True
 
 
-def compose_env(task: Path) -> dict[str, str]:
-    """Return the variables that the compose file of a task may refer to: this process's, and those the task sets."""
-    environment = _config(task).get("environment")
-    told = environment.get("env") if isinstance(environment, dict) else None
-    own = told.items() if isinstance(told, dict) else ()
-    return {**os.environ, **{name: fill(text, os.environ) for name, text in own if isinstance(text, str)}}
-
-
-def says_host_base(task: Path) -> bool:
-    """Return whether a task says that the host's system does for its images."""
-    return _on_host(_config(task))
-
-
-def _on_host(config: Mapping[str, Any]) -> bool:
-    metadata = config.get("metadata")
-    return isinstance(metadata, dict) and metadata.get(HOST_BASE) is True
-
-
-def _config(task: Path) -> dict[str, Any]:
+def read_task_file(task: Path) -> TaskFile:
+    """Return what the task.toml of a folder says; one that cannot be read says nothing (others say why)."""
     try:
         with (task / "task.toml").open("rb") as stream:
-            return tomllib.loads(stream.read(_LARGEST_FILE).decode())
-    except (OSError, ValueError, RecursionError):  # said by whoever reads the whole task
-        return {}
+            return convert(tomllib.loads(stream.read(_LARGEST_FILE).decode()), TaskFile)
+    except (OSError, ValueError, *NOT_DECODED):
+        return TaskFile()
 
 
 def fetch_missing(definition: "Definition") -> None:

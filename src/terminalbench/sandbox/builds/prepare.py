@@ -24,9 +24,8 @@ from terminalbench.sandbox.builds.needs import (
     PrepareRequest,
     PrepareStep,
     TaskBuild,
-    compose_env,
     image_sources,
-    says_host_base,
+    read_task_file,
     ways_out,
 )
 from terminalbench.sandbox.cache import collect_once
@@ -137,8 +136,9 @@ class _TaskBuilds:
         async def one(task: TaskBuild) -> None:
             try:
                 folder = Path(task.folder)
-                table = ImageTable(self._request.entries, self._pins, host=says_host_base(folder.parent))
-                sources = await asyncio.to_thread(image_sources, folder, task.docker_image, compose_env(folder.parent))
+                told = read_task_file(folder.parent)
+                table = ImageTable(self._request.entries, self._pins, host=told.says_host_base)
+                sources = await asyncio.to_thread(image_sources, folder, task.docker_image, told.compose_env)
                 times = []
                 for source in sources.values():
                     made = await build(await asyncio.to_thread(define, source, table), how, task.seconds)

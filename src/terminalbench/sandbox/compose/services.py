@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from terminalbench.sandbox import cache, helper, transfer
-from terminalbench.sandbox.answers import CommandResult, LimitCounts
+from terminalbench.sandbox.answers import CommandResult, LimitCounts, OnOutput
 from terminalbench.sandbox.builds.layers import BuiltImage
 from terminalbench.sandbox.compose import MAIN
 from terminalbench.sandbox.compose.project import COMPLETED, HEALTHY, RESTARTS, Project, Service, volume_of
@@ -80,8 +80,8 @@ class _RunningService:
 
     service: Service
     sandbox: Sandbox
+    log: "_ServiceLog"
     work: asyncio.Task[None] | None = None
-    log: "_ServiceLog | None" = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     exit_code: int | None = None
     healthy: bool = False
@@ -236,6 +236,7 @@ class TrialServices:
         env: Mapping[str, str] | None = None,
         user: str | None = None,
         timeout_sec: float | None = None,
+        on_output: OnOutput | None = None,
     ) -> CommandResult:
         """Run a command in a service."""
         sandbox, service, built = self.sandbox(name), self._project.services[name], self._built[name]
@@ -245,6 +246,7 @@ class TrialServices:
             cwd=cwd or service.workdir or built.config.workdir,
             user=user or service.user or built.config.user or "root",
             timeout_sec=timeout_sec,
+            on_output=on_output,
         )
 
     # One service
@@ -286,7 +288,7 @@ class TrialServices:
             holds=built.locks,
         )
         log = _ServiceLog(given.trial_dir / LOGS / f"{service.name}.log")
-        running = _RunningService(service, await Sandbox.start(plan), log=log, began=time.monotonic())
+        running = _RunningService(service, await Sandbox.start(plan), log, began=time.monotonic())
         self._running[service.name] = running
         await self._fill(service, running.sandbox)
         if service.workdir is not None:
@@ -295,19 +297,11 @@ class TrialServices:
 
     async def _work(self, running: _RunningService, argv: Sequence[str]) -> None:
         """Run the command of a service, again where its file says so; write down what it writes."""
-        service, log = running.service, running.log or _ServiceLog(Path(os.devnull))
+        service, log = running.service, running.log
         tries = 0
         while True:
-            config = self._built[service.name].config
             try:
-                done = await running.sandbox.run(
-                    argv,
-                    env=self._env(service),
-                    cwd=service.workdir or config.workdir,
-                    user=service.user or config.user or "root",
-                    on_output=log.write,
-                )
-                code = done.exit_code
+                code = (await self.run(service.name, argv, on_output=log.write)).exit_code
             except SandboxError as error:
                 await log.write(f"sandbox: {error}\n", "stderr")
                 code = 1
@@ -376,9 +370,8 @@ class TrialServices:
         running.healthy = True
 
     def _failed(self, running: _RunningService, what: str) -> SandboxError:
-        log = running.log
-        last = log.last() if log is not None else ""
-        place = f"; all that it wrote: {log.path}" if log is not None and log.path.is_file() else ""
+        last = running.log.last()
+        place = f"; all that it wrote: {running.log.path}" if running.log.path.is_file() else ""
         said = f", last: {last}" if last else ""
         return SandboxError(f"the service {running.service.name} {what} ({running.service.where}){place}{said}")
 

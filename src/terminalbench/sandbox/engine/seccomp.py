@@ -45,9 +45,9 @@ _ERRNO = 0x00050000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 
 
-def without_uncounted_memory(machine: str | None = None) -> bytes:
+def without_uncounted_memory() -> bytes:
     """A further filter for where memory is measured by process: no files in memory, no pages given to a pipe."""
-    column = 0 if (machine or os.uname().machine) in ("x86_64", "amd64") else 1
+    column = 0 if os.uname().machine in ("x86_64", "amd64") else 1
     code = [_step(_LOAD, _NUMBER)]
     for numbers in _UNCOUNTED:
         code += [_step(_EQUAL, numbers[column], 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]

@@ -26,6 +26,7 @@ from terminalbench.sandbox.images.manifest import (
     architecture,
     check_image,
     chosen,
+    no_image,
     read_document,
 )
 from terminalbench.sandbox.images.registry import RegistryClient
@@ -64,19 +65,12 @@ class RegistrySource:
 
     def image(self) -> SourcedImage:
         """Return the image for this machine."""
-        name = str(self.client.reference)
-        found = self.client.manifest()
-        manifest = read_document(found.data, Manifest, name)
-        if manifest.manifests:
-            found = self.client.manifest(chosen(manifest, name).digest)
-            manifest = read_document(found.data, Manifest, name)
-        if manifest.config is None:
-            raise ImageError(
-                ImageFault.UNSUPPORTED, f"{name} is not an image of layers", hint="push it again with a current tool"
-            )
-        config = read_document(self._document(manifest.config), ConfigFile, name)
-        check_image(manifest, config, name)
-        return SourcedImage(found.digest, manifest, config)
+        first = self.client.manifest()
+
+        def manifest(digest: str) -> bytes:
+            return first.data if digest == first.digest else self.client.manifest(digest).data
+
+        return _resolved(str(self.client.reference), first.digest, manifest, self._document)
 
     def fetch(self, layer: Descriptor, into: BinaryIO, done: int, told: Callable[[int], None]) -> None:
         """Write the bytes of a layer from `done` on."""
@@ -92,9 +86,24 @@ class RegistrySource:
         return checked_digest(data.getvalue(), descriptor.digest, str(self.client.reference))
 
 
+def _resolved(
+    name: str, digest: str, manifest_of: Callable[[str], bytes], config_of: Callable[[Descriptor], bytes]
+) -> SourcedImage:
+    """Return the image of a digest; of an index, the one for this machine."""
+    manifest = read_document(manifest_of(digest), Manifest, name)
+    if manifest.manifests:
+        digest = chosen(manifest, name).digest
+        manifest = read_document(manifest_of(digest), Manifest, name)
+    if manifest.config is None:
+        raise no_image(name)
+    config = read_document(config_of(manifest.config), ConfigFile, name)
+    check_image(manifest, config, name)
+    return SourcedImage(digest, manifest, config)
+
+
 def checked_digest(data: bytes, digest: str, name: str) -> bytes:
     """Return a document if it is the one of that digest."""
-    if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
+    if _digest(data) != digest:
         raise ImageError(
             ImageFault.DAMAGED, f"{name}: a document does not match its digest {digest}", hint="fetch the image again"
         )
@@ -191,17 +200,10 @@ class ArchiveSource:
             )
         several = Manifest(manifests=tuple(Descriptor(o.digest, o.size, o.media_type, o.platform) for o in there))
         first = there[0] if len(there) == 1 else chosen(several, self.name)
-        digest = first.digest
-        manifest = read_document(self._document(digest), Manifest, self.name)
-        if manifest.manifests:
-            digest = chosen(manifest, self.name).digest
-            manifest = read_document(self._document(digest), Manifest, self.name)
-        config = read_document(self._document(manifest.config.digest if manifest.config else ""), ConfigFile, self.name)
-        check_image(manifest, config, self.name)
-        return SourcedImage(digest, manifest, config)
+        return _resolved(self.name, first.digest, self._document, lambda config: self._document(config.digest))
 
     def _document(self, digest: str) -> bytes:
-        data = self.files.read(_blob(digest)) if digest else None
+        data = self.files.read(_blob(digest))
         if data is None:
             raise ImageError(ImageFault.DAMAGED, f"{self.name} lacks the document {digest}")
         return checked_digest(data, digest, self.name)

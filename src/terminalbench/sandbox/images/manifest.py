@@ -116,9 +116,7 @@ def chosen(index: Manifest, name: str) -> Descriptor:
 def check_image(manifest: Manifest, config: ConfigFile, name: str) -> None:
     """Refuse an image that this machine cannot run, or whose layers are elsewhere."""
     if manifest.config is None or not manifest.layers:
-        raise ImageError(
-            ImageFault.UNSUPPORTED, f"{name} is not an image of layers", hint="push it again with a current tool"
-        )
+        raise no_image(name)
     if config.os not in ("", "linux") or config.architecture not in ("", architecture()):
         raise _other_machine(name, f"{config.os}/{config.architecture}")
     if len(config.rootfs.diff_ids) != len(manifest.layers):
@@ -144,6 +142,12 @@ def settings_of(config: ConfigFile, name: str) -> ImageConfig:
         list(told.cmd or ()),
         told.healthcheck,
     )
+
+
+def no_image(name: str) -> ImageError:
+    """Return that a document is of something else than an image."""
+    what = f"{name} is not an image of layers"
+    return ImageError(ImageFault.UNSUPPORTED, what, hint="push it again with a current tool")
 
 
 def _other_machine(name: str, there: str) -> ImageError:

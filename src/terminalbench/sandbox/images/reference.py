@@ -61,7 +61,7 @@ class ImageReference:
         return f"{self.name}{tag}" + (f"@{self.digest}" if self.digest else "")
 
 
-def parse_reference(text: str, *, where: str | None = None) -> ImageReference:
+def parse_reference(text: str) -> ImageReference:
     """Return the reference that a text is; one that no registry could have is refused."""
     rest, _, digest = text.partition("@")
     first, slash, more = rest.partition("/")
@@ -81,7 +81,7 @@ def parse_reference(text: str, *, where: str | None = None) -> ImageReference:
     )
     if not fits:
         hint = "write it as name:tag, host/name:tag or name@sha256:..., in lower case"
-        raise Refused(f'"{text}" is not the name of an image', where=where, hint=hint)
+        raise Refused(f'"{text}" is not the name of an image', hint=hint)
     return ImageReference(registry, repository, tag or (None if digest else "latest"), digest or None)
 
 

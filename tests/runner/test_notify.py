@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from support.experiments import BASE, ORACLE, good, problems
+from support.pace import seconds
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import ExclusionKind, Plan
@@ -16,6 +17,12 @@ from terminalbench.runner.notify import Notifier, deliver
 from terminalbench.runner.watchdog import Alert
 
 NOTIFY = '[notify]\nurls = ["${NOTIFY_URL}"]\n'
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages wait until their library is loaded, which takes long on a busy machine."""
+    monkeypatch.setattr("terminalbench.runner.notify.WAIT_SEC", seconds(30.0))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from support.live import plan as live_plan
 from support.results import make_plan
 from terminalbench.cli.main import main
 from terminalbench.cli.swebench_pro import command as group
-from terminalbench.cli.swebench_pro.options import log_file_of
+from terminalbench.cli.swebench_pro import log_file_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.live.state import replay

@@ -1,14 +1,19 @@
 """`tbench analyze` and `tbench errors`."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, ListCommand, json_option, picks
-from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.output import print_json, say, text_width
 from terminalbench.cli.select import on_batches
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
+from terminalbench.text.doubts import doubt
+from terminalbench.text.failures import failure_words
+from terminalbench.text.numbers import plural
+from terminalbench.text.paths import from_here
 
 if TYPE_CHECKING:
     from terminalbench.analytics.divergence import ForkDecision
@@ -62,7 +67,6 @@ def analyze_command(selected: "SelectedBatches", quiet: bool, **chosen: Any) -> 
     from terminalbench.cli.progress import AnalysisTeller
     from terminalbench.lab.analyze import estimate, request_of, run_request
     from terminalbench.report.analysis import listing, summary
-    from terminalbench.text.paths import from_here
 
     teller = AnalysisTeller(quiet=quiet)
     request = request_of(
@@ -167,103 +171,79 @@ def errors_command(
     report = error_report(selected.batches, Filter(tasks, profiles), compare or versus, limit, teller.progress)
     if as_json:
         print_json(report)
-    elif versus is not None:
-        click.echo(_versus(report, *versus), nl=False)
     else:
-        click.echo(_text(report), nl=False)
+        say(*(_versus(report, *versus) if versus is not None else _report_lines(report)))
 
 
-def _text(report: "ErrorReport") -> str:
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import plural
+def _report_lines(report: "ErrorReport") -> list[str]:
 
     head = f"{report.failed} of {plural(report.trials, 'trial')} did not pass"
     other = [(report.unfinished, "are not finished"), (report.not_run, "did not run")]
     lines = ["; ".join([head, *(f"{count} more {what}" for count, what in other if count)])]
-    lines += [f"note: {printable(note)}" for note in report.notes]
+    lines += [f"note: {note}" for note in report.notes]
     if report.classes:
-        lines += [
-            "",
-            "By failure class (docs/analysis.md); errors also say whose fault they are (docs/results.md)",
-            *_groups(report.classes),
-        ]
+        head = "By failure class (docs/analysis.md); errors also say whose fault they are (docs/results.md)"
+        lines += ["", head, *_groups(report.classes)]
         lines += ["", "By signature", *_groups(report.signatures)]
     if report.doubtful:
         lines += ["", "Doubtful results, whatever their outcome", *_doubtful(report.doubtful)]
     if report.contrasts:
         lines += ["", "Solved by one profile and not by the other"]
         lines += [line for contrast in report.contrasts for line in _contrast(contrast)]
-    return "\n".join(wrapped for line in lines for wrapped in _wrapped(line)) + "\n"
+    return lines
 
 
-def _versus(report: "ErrorReport", a: str, b: str) -> str:
+def _versus(report: "ErrorReport", a: str, b: str) -> list[str]:
     """Return why two profiles differ: what each solves that the other does not, by the class of the failure."""
     from terminalbench.analytics.error_groups import loss_groups
-    from terminalbench.text.failures import failure_words
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import plural
 
     lines = [
         f"{one} solves {plural(sum(found.a == one for found in report.contrasts), 'task')} that {other} never solves"
         for one, other in ((a, b), (b, a))
     ]
     for group in loss_groups(report.contrasts):
-        lines += ["", f"{len(group.tasks):>5}  {group.loser}: {printable(failure_words(group.what))} ({group.what})"]
+        lines += ["", f"{len(group.tasks):>5}  {group.loser}: {failure_words(group.what)} ({group.what})"]
         lines += [line for found in group.tasks for line in _contrast(found)]
     if not report.contrasts:
         lines.append("no task measured on both profiles is solved by only one of them")
     else:
         lines += ["", "to see them side by side in a browser: tbench view"]
-    return "\n".join(wrapped for line in lines for wrapped in _wrapped(line)) + "\n"
-
-
-def _wrapped(line: str) -> list[str]:
-    """A line as several that fit the terminal, the further ones four columns deeper than the first."""
-    from textwrap import wrap
-
-    deeper = " " * (len(line) - len(line.lstrip(" 0123456789")) + 4)
-    return wrap(line, text_width(), subsequent_indent=deeper, break_on_hyphens=False) or [""]
+    return lines
 
 
 def _groups(groups: "list[FailureGroup]") -> list[str]:
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import plural
 
     lines = []
     for group in groups[:_GROUPS]:
-        by = ", ".join(f"{profile} {count}" for profile, count in group.profiles.items())
         people = f", {group.labelled} by a person" if group.labelled else ""
         fault = f" ({group.fault})" if group.fault is not None else ""
-        lines.append(f"{group.count:>5}  {printable(group.what)}{fault}  [{by}]{people}")
+        lines.append(f"{group.count:>5}  {group.what}{fault}  {_by(group.profiles)}{people}")
         first = group.trials[0]
         steps = f", step {', '.join(map(str, first.steps[:6]))}" if first.steps else ""
-        lines.append(
-            f"       e.g. {first.trial.rsplit('/', 1)[-1]}{steps}: {printable(first.reason or first.failure_class)}"
-        )
+        name = first.trial.rsplit("/", 1)[-1]
+        lines.append(f"       e.g. {name}{steps}: {first.reason or first.failure_class}")
     rest = len(groups) - _GROUPS
     return [*lines, f"       and {plural(rest, 'further group')} (--json lists all)"] if rest > 0 else lines
 
 
 def _doubtful(groups: "list[DoubtfulGroup]") -> list[str]:
-    from terminalbench.text.doubts import doubt
-    from terminalbench.text.foreign import printable
 
     lines = []
     for group in groups:
-        by = ", ".join(f"{profile} {count}" for profile, count in group.profiles.items())
-        lines += [f"{group.count:>5}  {printable(doubt(group.reason))}  [{by}]", f"       e.g. {group.trials[0]}"]
+        reason = f"{group.count:>5}  {doubt(group.reason)}  {_by(group.profiles)}"
+        lines += [reason, f"       e.g. {group.trials[0]}"]
     return lines
 
 
+def _by(profiles: "Mapping[str, int]") -> str:
+    return f"[{', '.join(f'{profile} {count}' for profile, count in profiles.items())}]"
+
+
 def _contrast(found: "OneSidedTask") -> list[str]:
-    from terminalbench.text.numbers import plural
 
     why = f" ({found.b_class})" if found.b_class else ""
-    lines = [
-        "",
-        f"  {found.task.id}: {found.a} passed {found.a_passed} of {found.a_measured}, "
-        f"{found.b} 0 of {found.b_measured}{why}",
-    ]
+    passed = f"{found.a} passed {found.a_passed} of {found.a_measured}"
+    lines = ["", f"  {found.task.id}: {passed}, {found.b} 0 of {found.b_measured}{why}"]
     if found.divergence is None:
         return [*lines, f"    {found.why_none}"]
     fork = found.divergence
@@ -273,13 +253,12 @@ def _contrast(found: "OneSidedTask") -> list[str]:
 
 
 def _decision(profile: str, decision: "ForkDecision | None") -> list[str]:
-    from terminalbench.text.foreign import printable
 
     if decision is None:
         return [f"    {profile}: nothing more"]
-    lines = [f"    {profile}, step {decision.step} ({decision.kind}): {printable(decision.call)}"]
+    lines = [f"    {profile}, step {decision.step} ({decision.kind}): {decision.call}"]
     if decision.said:
-        lines.append(f'      said "{printable(decision.said)}"')
+        lines.append(f'      said "{decision.said}"')
     if decision.result:
-        lines.append(f'      got  "{printable(decision.result)}"')
+        lines.append(f'      got  "{decision.result}"')
     return lines

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.commands import MODULES, SECTIONS
-from terminalbench.cli.lazy import ClosedPipe, LazyCommandGroup
+from terminalbench.cli.commands import MODULES, SECTIONS, ClosedPipe, LazyCommandGroup
 from terminalbench.cli.output import lost_output, take_streams
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TbenchError, UserError
 from terminalbench.text.foreign import printable, printable_list
@@ -33,6 +32,7 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
 @click.group(
     cls=LazyCommandGroup,
     sections=SECTIONS,
+    package="terminalbench.cli",
     modules=MODULES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     no_args_is_help=True,

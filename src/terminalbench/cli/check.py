@@ -8,7 +8,12 @@ import click
 from terminalbench.cli.options import ListCommand, experiment_argument, json_option, picks, root_option
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
+from terminalbench.text.foreign import printable, shortened
+from terminalbench.text.numbers import some
+from terminalbench.text.outcomes import word
 from terminalbench.text.paths import from_here
+from terminalbench.text.table import columns
+from terminalbench.text.wrap import wrapped
 
 if TYPE_CHECKING:
     from terminalbench.lab.check import CheckReport, TaskCheck
@@ -49,15 +54,8 @@ def command(
     loaded = load(experiment, root)
     teller = RunTeller(quiet=as_json)
     teller.say("checking tasks, profiles and environment ...")
-    report = check(
-        loaded,
-        Selection(tasks, profiles),
-        probe=not no_probe,
-        quarantine=quarantine,
-        release=release,
-        progress=teller.line,
-        preparing=teller.preparing,
-    )
+    wanted = {"probe": not no_probe, "quarantine": quarantine, "release": release}
+    report = check(loaded, Selection(tasks, profiles), **wanted, progress=teller.line, preparing=teller.preparing)
     teller.done()
     if as_json:
         print_json({key: getattr(report, key) for key in ("ok", "tasks", "profiles", "folder", "interrupted")})
@@ -77,9 +75,6 @@ def command(
 
 def _text(report: "CheckReport") -> str:
     """The tables of tasks and profiles; each problem once below them, with the tasks that have it."""
-    from terminalbench.text.foreign import shortened
-    from terminalbench.text.outcomes import word
-    from terminalbench.text.table import columns
 
     verdicts = [[word(t.oracle or "-"), word(t.nop or "-"), _verdict(t, report)] for t in report.tasks]
     taken = 4 + sum(max(map(len, column)) for column in zip(("oracle", "nop", ""), *verdicts, strict=True))
@@ -96,7 +91,7 @@ def _text(report: "CheckReport") -> str:
     parts = ["interrupted: only the finished checks are shown"] if report.interrupted else []
     parts += [columns(rows, left=range(4)) for rows in (tasks, profiles)]
     parts += [] if report.interrupted else _problems(report)
-    parts += ["\n".join(_wrapped(f"note: {text}", "")) for text in report.notes]
+    parts += ["\n".join(wrapped([f"note: {printable(text)}"], _WIDTH)) for text in report.notes]
     return "\n\n".join([*parts, f"kept in {from_here(report.folder)}"]) + "\n"
 
 
@@ -108,27 +103,15 @@ def _verdict(task: "TaskCheck", report: "CheckReport") -> str:
 
 def _problems(report: "CheckReport") -> list[str]:
     """Each problem once: whose it is, what it is, and of a task what its verifier said last."""
-    from terminalbench.text.numbers import some
 
-    tasks: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for task in report.tasks:
-        if task.problem:
-            tasks.setdefault((task.problem, task.said), []).append(task.task.id)
-    profiles: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for profile in report.profiles:
-        if profile.problem:
-            profiles.setdefault((profile.problem, ()), []).append(profile.profile)
+    found = [("task", task.problem, task.said, task.task.id) for task in report.tasks if task.problem]
+    found += [("profile", profile.problem, (), profile.profile) for profile in report.profiles if profile.problem]
+    owners: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for kind, problem, said, name in found:
+        owners.setdefault((kind, problem, said), []).append(name)
     shown = []
-    for (problem, said), names in (*tasks.items(), *profiles.items()):
-        lines = _wrapped(f"{some(names)}: {problem}", "  ")
+    for (_, problem, said), names in owners.items():
+        lines = wrapped([printable(f"{some(names)}: {problem}")], _WIDTH)
         lines += ["  the last words of the verifier", *(f"    {line[: _WIDTH - 4]}" for line in said)] if said else []
         shown.append("\n".join(lines))
     return shown
-
-
-def _wrapped(text: str, deeper: str) -> list[str]:
-    from textwrap import wrap
-
-    from terminalbench.text.foreign import printable
-
-    return wrap(printable(text), _WIDTH, subsequent_indent=deeper, break_on_hyphens=False)

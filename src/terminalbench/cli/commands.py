@@ -1,8 +1,18 @@
-"""The commands with their help lines, by what a person wants to do, and the modules that they are in.
+"""The commands with their help lines, by what a person wants to do, and the group that loads the module of one.
 
 A command is `NAME_command` of its module, with `_` for a hyphen; a module with one command may call it `command`.
-A group is a module with all its commands, or a package with a module for each of its sections, in lower case.
+A group is a module with all its commands, or a package whose `__init__` says the module of each.
 """
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, override
+
+import click
+
+from terminalbench.errors import closest
+from terminalbench.text.foreign import printable
 
 RARE = "Rarely needed"
 """The section whose commands are only named: nobody looks for them daily."""
@@ -184,3 +194,97 @@ GROUPS = {
     },
 }
 """The groups among them, with their own commands."""
+
+
+class ClosedPipe(Exception):
+    """A pipe has no reader any more. Click would end the program on a BrokenPipeError, silently and with 1."""
+
+
+@contextmanager
+def _pipes_named() -> Generator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise ClosedPipe(str(error)) from error
+
+
+class LazyCommandGroup(click.Group):
+    """A click group over sections of commands; the module of a command is loaded when that command is used."""
+
+    def __init__(
+        self,
+        *args: Any,
+        sections: Mapping[str, Mapping[str, str]],
+        package: str,
+        modules: Mapping[str, str],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections
+        self.package = package
+        self.modules = modules
+        self.names = [name for section in sections.values() for name in section]
+
+    @override
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Do as click does; a closed pipe has a name of its own."""
+        with _pipes_named():
+            return super().make_context(info_name, args, parent, **extra)
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do as click does; a closed pipe has a name of its own."""
+        with _pipes_named():
+            return super().invoke(ctx)
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the order of the sections."""
+        return self.names
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command called `cmd_name`; its module is imported now."""
+        if cmd_name not in self.names:
+            return None
+        module, name = import_module(self.package), cmd_name.replace("-", "_")
+        if hasattr(module, "__path__"):
+            module = import_module(f"{self.package}.{self.modules.get(cmd_name, name)}")
+        own = getattr(module, f"{name}_command", None)
+        return own if own is not None else module.command
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Do as click does; for an unknown command the closest one is named."""
+        name = args[0]
+        if name not in self.names and not name.startswith("-"):
+            match = closest(name, self.names)
+            hint = f'; did you mean "{match}"?' if match else f"; see {ctx.command_path} --help"
+            raise click.UsageError(printable(f'no command is called "{name}"{hint}'), ctx)
+        return super().resolve_command(ctx, args)
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by section, from the table alone: nothing is imported."""
+        for title, commands in self.sections.items():
+            with formatter.section(title):
+                if title == RARE:
+                    formatter.write_text(", ".join(commands))
+                else:
+                    formatter.write_dl(list(commands.items()), col_max=18)
+
+
+def group(name: str, package: str, modules: Mapping[str, str] | None = None) -> Callable[[Callable[..., None]], Any]:
+    """Make a function the group `name` of GROUPS; `modules` of its package have its commands, where it is one."""
+    return click.group(
+        name,
+        cls=LazyCommandGroup,
+        sections=GROUPS[name],
+        package=package,
+        modules=modules or {},
+        no_args_is_help=True,
+    )

@@ -81,20 +81,16 @@ DEPARTURES = (
 @working
 def command(
     targets: tuple[Path, ...],
-    baseline: str | None,
     pairs: tuple[tuple[str, str], ...],
-    metric: Any,
-    k: int | None,
     fail_if: Any,
     allow_undecided: bool,
     accept: tuple[str, ...],
-    only: str | None,
     details: bool,
-    by_snapshot: bool,
     reading: "ReadOptions",
     results: Path | None,
     as_json: bool,
     root: Path | None,
+    **question: Any,
 ) -> None:
     """Show which profile is better, by how much, and how certain that is.
 
@@ -110,15 +106,7 @@ def command(
     from terminalbench.lab.select import select
 
     selected = noted(select(*targets, results=results, root=root, with_data=True, reading=reading))
-    comparison = compare(
-        *selected.targets,
-        baseline=baseline,
-        contrasts=pairs,
-        metric=metric,
-        k=k,
-        by_snapshot=by_snapshot,
-        only=only,
-    )
+    comparison = compare(*selected.targets, contrasts=pairs, **question)
     if as_json:
         print_json(comparison)
     else:

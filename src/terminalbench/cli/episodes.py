@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.commands import GROUPS
-from terminalbench.cli.lazy import LazyCommandGroup
+from terminalbench.cli.commands import group
 from terminalbench.cli.options import PATH, json_option, root_option
 from terminalbench.cli.output import print_json, text_width
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
+from terminalbench.experiments.project import current_project
+from terminalbench.files import write_bytes
+from terminalbench.text.foreign import printable_json
+from terminalbench.text.numbers import cost, moment, percent
+from terminalbench.text.outcomes import fractions
+from terminalbench.text.table import columns, fitted
 
 if TYPE_CHECKING:
     from terminalbench.overnight.episodes import EpisodeStore
     from terminalbench.records.episode import Episode
 
 
-@click.group("episodes", cls=LazyCommandGroup, sections=GROUPS["episodes"], package=__name__, no_args_is_help=True)
+@group("episodes", __name__)
 def command() -> None:
     """The episodes of a project: each iteration of every night, by profile."""
 
@@ -31,10 +36,9 @@ def on_store(command: Callable[..., int | None]) -> Any:
 
     @wraps(command)
     def called(root: Path | None, **rest: Any) -> int | None:
-        from terminalbench.experiments.project import project_root
         from terminalbench.overnight.episodes import EpisodeStore
 
-        store = EpisodeStore.of_project(project_root(Path.cwd() / "any.toml", root))
+        store = EpisodeStore.of_project(current_project(root))
         for line in store.read().unreadable:
             click.echo(f"note: {store.file}, line {line.number} cannot be read: {line.reason}", err=True)
         return command(store=store, **rest)
@@ -46,29 +50,13 @@ def episode_filters(command: Callable[..., int | None]) -> Any:
     """The options that pick episodes become `episodes`, newest first."""
 
     @wraps(command)
-    def called(
-        store: "EpisodeStore",
-        run_id: str | None,
-        model: str | None,
-        status: str | None,
-        since: str | None,
-        suite: str | None,
-        limit: int | None,
-        **rest: Any,
-    ) -> int | None:
+    def called(store: "EpisodeStore", status: str | None, **rest: Any) -> int | None:
         from terminalbench.overnight.episodes import EpisodeFilter
         from terminalbench.records.episode import EpisodeStatus
 
-        wanted = EpisodeFilter(
-            run_id=run_id,
-            model=model,
-            status=EpisodeStatus(status) if status is not None else None,
-            since=since,
-            suite=suite,
-            limit=limit,
-        )
-        found: list[Episode] = store.query(wanted)
-        return command(episodes=found, **rest)
+        wanted = {name: rest.pop(name) for name in ("run_id", "model", "since", "suite", "limit")}
+        state = EpisodeStatus(status) if status is not None else None
+        return command(episodes=store.query(EpisodeFilter(status=state, **wanted)), **rest)
 
     for option in (
         click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the newest N episodes."),
@@ -89,8 +77,6 @@ def episode_filters(command: Callable[..., int | None]) -> Any:
 def list_command(episodes: "list[Episode]", as_json: bool) -> None:
     """List episodes, newest first."""
     from terminalbench.overnight.summary_model import model_name
-    from terminalbench.text.numbers import cost, moment, percent
-    from terminalbench.text.table import fitted
 
     if as_json:
         print_json(episodes)
@@ -101,17 +87,11 @@ def list_command(episodes: "list[Episode]", as_json: bool) -> None:
     rows = [["episode", "ended (UTC)", "status", "pass rate", "passed", "cost", "model"]]
     for one in episodes:
         summary = one.summary
-        rows.append(
-            [
-                one.id,
-                moment(one.finished_at or one.started_at),
-                one.status.value,
-                percent(summary.pass_rate),
-                f"{summary.passed}/{summary.measured} of {summary.total}",
-                cost(one.cost.usd, one.cost.unknown_trials),
-                model_name(one.model, one.profile, simulated=one.simulated),
-            ]
-        )
+        ended, rate = moment(one.finished_at or one.started_at), percent(summary.pass_rate)
+        passed = f"{summary.passed}/{summary.measured} of {summary.total}"
+        spent = cost(one.cost.usd, one.cost.unknown_trials)
+        model = model_name(one.model, one.profile, simulated=one.simulated)
+        rows.append([one.id, ended, one.status.value, rate, passed, spent, model])
     click.echo(fitted(rows, (0, 1, 2, 6), text_width()))
 
 
@@ -122,9 +102,6 @@ def list_command(episodes: "list[Episode]", as_json: bool) -> None:
 def show_command(episode: str, store: "EpisodeStore", as_json: bool) -> None:
     """Show one episode: what was run, the outcome, and its tasks while their results exist."""
     from terminalbench.overnight.summary_model import model_name
-    from terminalbench.text.numbers import cost, moment, percent
-    from terminalbench.text.outcomes import fractions
-    from terminalbench.text.table import columns, fitted
 
     one = store.find(episode)
     results = store.results(one)
@@ -199,13 +176,10 @@ def baseline_command(episode: str, store: "EpisodeStore", as_json: bool) -> int:
 )
 def export_command(episodes: "list[Episode]", output: Path | None, form: str) -> None:
     """Write episodes for other programs, newest first."""
-    from terminalbench.files import write_bytes
     from terminalbench.overnight.episodes import export_csv, export_lines
-    from terminalbench.text.foreign import printable_json
 
     data = export_csv(episodes) if form == "csv" else export_lines(episodes)
     if output is not None:
         write_bytes(output, data)
     else:
-        text = data.decode()
-        click.echo("\n".join(map(printable_json, text.split("\n"))), nl=False)
+        click.echo("\n".join(map(printable_json, data.decode().split("\n"))), nl=False)

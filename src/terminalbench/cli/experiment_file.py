@@ -1,5 +1,6 @@
 """`tbench validate`, `diff`, `migrate` and `schema`: what is done with an experiment file without running it."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ import click
 from terminalbench.cli.options import PATH, experiment_argument, experiments_argument, json_option, root_option
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, EXIT_USAGE, UserError
+from terminalbench.files import write_project_file
 from terminalbench.text.numbers import plural
 from terminalbench.text.paths import typed
 
@@ -32,7 +34,6 @@ def validate_command(experiments: tuple[Path, ...], root: Path | None) -> int:
 
 
 def _check(file: Path, root: Path | None) -> None:
-    import os
 
     from terminalbench.experiments.config import is_training_plan, load
     from terminalbench.experiments.environments import environment_needs
@@ -75,8 +76,6 @@ def _check(file: Path, root: Path | None) -> None:
 
 def _images(experiment: "Experiment") -> list[str]:
     """Return what is to be said of the images of its tasks; an error when none of the tasks could run here."""
-    import os
-
     from terminalbench.experiments.plan import exclusion_lines
     from terminalbench.records.trial import TaskRef
     from terminalbench.runner.images import books_of
@@ -137,7 +136,6 @@ def migrate_command(experiment: Path, output: Path | None, force: bool) -> int:
     problems left, which are named.
     """
     from terminalbench.experiments.migrate import migrate, remaining
-    from terminalbench.files import write_project_file
 
     if output is not None and output.exists() and not force:
         raise UserError("exists already", where=str(output), hint="choose another name, or give --force")

@@ -7,63 +7,55 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.commands import GROUPS
-from terminalbench.cli.lazy import LazyCommandGroup
+from terminalbench.cli.commands import group
 from terminalbench.cli.options import json_option, root_option
 from terminalbench.cli.output import print_json, text_width
+from terminalbench.experiments.project import current_project
+from terminalbench.text.foreign import printable
+from terminalbench.text.numbers import moment, plural
+from terminalbench.text.table import fitted
 
 if TYPE_CHECKING:
     from terminalbench.trainer.environments import Environment
-    from terminalbench.trainer.gym import Gym, GymLook, Shares
+    from terminalbench.trainer.gym import Gym, Shares
 
 
-@click.group("gym", cls=LazyCommandGroup, sections=GROUPS["gym"], package=__name__, no_args_is_help=True)
+@group("gym", __name__)
 def command() -> None:
     """The environments that profiles are trained on, and their split into train, dev and holdout."""
-
-
-def on_project(command: Callable[..., int | None]) -> Any:
-    """`--root` becomes `root`, the folder of the project."""
-
-    @wraps(command)
-    def called(root: Path | None, **rest: Any) -> int | None:
-        from terminalbench.experiments.project import project_root
-
-        return command(root=project_root(Path.cwd() / "any.toml", root), **rest)
-
-    return root_option(called)
 
 
 def on_environment(command: Callable[..., int | None]) -> Any:
     """The argument ENVIRONMENT and `--root` become `environment` and `gym`."""
 
     @wraps(command)
-    def called(name: str, root: Path, **rest: Any) -> int | None:
+    def called(name: str, root: Path | None, **rest: Any) -> int | None:
         from terminalbench.trainer.environments import open_environment
         from terminalbench.trainer.gym import Gym
 
-        return command(environment=open_environment(name, root), gym=Gym(root), **rest)
+        project = current_project(root)
+        return command(environment=open_environment(name, project), gym=Gym(project), **rest)
 
-    return click.argument("name", metavar="ENVIRONMENT")(on_project(called))
+    return click.argument("name", metavar="ENVIRONMENT")(root_option(called))
 
 
 @click.command("list")
-@on_project
+@root_option
 @json_option
-def list_command(root: Path, as_json: bool) -> None:
+def list_command(root: Path | None, as_json: bool) -> None:
     """List the environments of the project: shipped suites, SWE-Bench Pro if its tasks exist, experiment files.
 
     A folder of Harbor tasks and any other suite file is named by its path. Held-out tasks are counted, and so are the
     looks at them.
     """
-    from terminalbench.text.table import fitted
     from terminalbench.trainer.environments import list_environments
     from terminalbench.trainer.gym import Gym, unit_of
 
-    gym = Gym(root)
+    project = current_project(root)
+    gym = Gym(project)
     rows = [["environment", "tasks", "families", "train", "dev", "holdout", "looks", "what"]]
     told = []
-    for listed in list_environments(root):
+    for listed in list_environments(project):
         environment = listed.environment
         if environment is None:
             told.append({"environment": listed.name, "problem": listed.problem})
@@ -93,69 +85,38 @@ def list_command(root: Path, as_json: bool) -> None:
 @json_option
 def show_command(environment: "Environment", gym: "Gym", holdout: bool, reason: str | None, as_json: bool) -> None:
     """Show an environment: its train and dev tasks, and every look at its held-out tasks."""
-    from terminalbench.trainer.gym import SplitPart
-
     if holdout != (reason is not None):
-        raise click.UsageError(
-            "--holdout needs --reason, and --reason needs --holdout: every look at held-out tasks "
-            "is recorded with a reason"
-        )
+        raise click.UsageError("give --holdout and --reason together: each look at held-out tasks is recorded with one")
     look = gym.look(environment, by="tbench trainer gym show", reason=reason) if reason is not None else None
     named = look.tasks if look is not None else ()
     seen = tuple(task for task in environment.tasks if f"{task.dataset}/{task.id}" in named)
     split, looks = gym.split(environment), gym.looks(environment)
     outside = gym.trials_outside(environment, environment.root / "results")
-    parts = {
-        SplitPart.TRAIN: split.train,
-        SplitPart.DEV: split.dev,
-        SplitPart.HOLDOUT: seen,
-        "not split": split.unassigned,
-    }
+    parts = {"train": split.train, "dev": split.dev, "holdout": seen, "not split": split.unassigned}
     if as_json:
-        print_json(
-            {
-                "environment": environment.name,
-                "what": environment.what,
-                "tasks": len(environment.tasks),
-                "split": split.digest,
-                **{
-                    str(part).replace(" ", "_"): [f"{t.dataset}/{t.id}" for t in tasks] for part, tasks in parts.items()
-                },
-                "held_out": split.held_out,
-                "looks": looks,
-                "trials_outside_looks": outside,
-            }
-        )
+        about = {"environment": environment.name, "what": environment.what, "tasks": len(environment.tasks)}
+        named = {part.replace(" ", "_"): [f"{t.dataset}/{t.id}" for t in held] for part, held in parts.items()}
+        seals = {"held_out": split.held_out, "looks": looks, "trials_outside_looks": outside}
+        print_json({**about, "split": split.digest, **named, **seals})
         return
-    from terminalbench.text.numbers import plural
-    from terminalbench.text.table import fitted
     from terminalbench.trainer.gym import outside_line
 
     click.echo(f"{environment.name}: {environment.what}, {plural(len(environment.tasks), 'task')}")
     rows = [["task", "part", "family"]]
-    rows += [[task.id, str(part), task.family or "-"] for part, tasks in parts.items() for task in tasks]
+    rows += [[task.id, part, task.family or "-"] for part, tasks in parts.items() for task in tasks]
     if len(rows) > 1:
         click.echo(fitted(rows, (0, 1, 2), text_width()))
     if split.unassigned:
         click.echo(f"\nNot split yet: tbench trainer gym split {environment.name}")
     elif not seen:
         click.echo(f"\nheld out and sealed: {plural(split.held_out, 'task')}")
-    click.echo(_looks(looks))
-    if (line := outside_line(outside)) is not None:
-        click.echo(line)
-
-
-def _looks(looks: "list[GymLook]") -> str:
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import moment, plural
-
-    lines = [f"looks at the holdout: {len(looks)}"]
+    click.echo(f"looks at the holdout: {len(looks)}")
     for look in looks:
         through = f"{plural(len(look.tasks), 'task')} of {look.environment}"
-        lines.append(
-            f"  {look.number}  {moment(look.time)}  {printable(look.by)}, {through}\n     {printable(look.reason)}"
-        )
-    return "\n".join(lines)
+        click.echo(f"  {look.number}  {moment(look.time)}  {printable(look.by)}, {through}")
+        click.echo(f"     {printable(look.reason)}")
+    if (line := outside_line(outside)) is not None:
+        click.echo(line)
 
 
 def _shares(_context: click.Context, _option: click.Parameter, given: str) -> "Shares":
@@ -191,7 +152,6 @@ def split_command(environment: "Environment", gym: "Gym", seed: int, shares: "Sh
     families go to the part that is furthest below its share. The parts hold for the whole project, in every
     environment.
     """
-    from terminalbench.text.numbers import plural
 
     before = gym.split(environment)
     split = gym.make_split(environment, shares, seed)

@@ -1,16 +1,21 @@
 """`tbench images`: the images that the local sandbox has, fetched from registries or taken from archives."""
 
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.commands import GROUPS
-from terminalbench.cli.lazy import LazyCommandGroup
+from terminalbench.cli.commands import group
 from terminalbench.cli.line import StatusLine
 from terminalbench.cli.options import PATH, json_option
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, TbenchError, UserError
+from terminalbench.text.foreign import printable
+from terminalbench.text.numbers import duration, moment, plural, size
+from terminalbench.text.table import columns
 
 if TYPE_CHECKING:
     from terminalbench.sandbox.cache import BuiltLayer
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
 _TEXT_WIDTH = 48
 
 
-@click.group("images", cls=LazyCommandGroup, sections=GROUPS["images"], package=__name__, no_args_is_help=True)
+@group("images", __name__)
 def command() -> None:
     """The images of this machine for tasks with container_env = "local": no Docker, no daemon, no root.
 
@@ -33,9 +38,6 @@ class _PullLine(StatusLine):
 
     def tell(self, progress: "PullProgress") -> None:
         """Show bytes, rate and layers."""
-        import time
-
-        from terminalbench.text.numbers import duration, size
 
         spent = time.monotonic() - progress.started_at
         rate = progress.done / spent if spent > 0 else 0.0
@@ -46,15 +48,14 @@ class _PullLine(StatusLine):
         )
 
 
-def _document(image: "ImageRecord", names: list["NameRecord"]) -> dict[str, Any]:
-    return {
-        "digest": image.digest,
-        "names": [{"name": one.name, "seen_at": one.seen_at} for one in names],
-        "size": image.size,
-        "layers": len(image.layers),
-        "architecture": image.architecture,
-        "stored_at": image.stored_at,
-    }
+def _document(image: "ImageRecord", names: Sequence["NameRecord"] = ()) -> dict[str, Any]:
+    known = [{"name": one.name, "seen_at": one.seen_at} for one in names]
+    about = {"architecture": image.architecture, "stored_at": image.stored_at}
+    return {"digest": image.digest, "names": known, "size": image.size, "layers": len(image.layers), **about}
+
+
+def _line(name: str, image: "ImageRecord") -> str:
+    return f"{name}: {image.digest}, {plural(len(image.layers), 'layer')}, {size(image.size)}"
 
 
 @click.command("pull")
@@ -72,7 +73,6 @@ def pull_command(names: tuple[str, ...], as_json: bool) -> int:
     Exit code 1: one could not be fetched; the others were.
     """
     from terminalbench.sandbox.images.store import ImageStore
-    from terminalbench.text.numbers import plural, size
 
     store, line, code, told = ImageStore(), _PullLine(quiet=as_json), EXIT_OK, []
     for name in names:
@@ -85,9 +85,9 @@ def pull_command(names: tuple[str, ...], as_json: bool) -> int:
             code = max(code, error.exit_code)
             continue
         line.done()
-        told.append({"name": name, **_document(image, [])})
+        told.append({"name": name, **_document(image)})
         if not as_json:
-            click.echo(f"{name}: {image.digest}, {plural(len(image.layers), 'layer')}, {size(image.size)}")
+            click.echo(_line(name, image))
     if as_json:
         print_json(told)
     return code
@@ -106,15 +106,14 @@ def import_command(place: Path, name: str, tag: str | None, as_json: bool) -> in
     or a folder with a root file system.
     """
     from terminalbench.sandbox.images.store import ImageStore
-    from terminalbench.text.numbers import plural, size
 
     line = _PullLine(quiet=as_json)
     image = ImageStore().load(place, name, tag, line.tell)
     line.done()
     if as_json:
-        print_json({"name": name, **_document(image, [])})
+        print_json({"name": name, **_document(image)})
     else:
-        click.echo(f"{name}: {image.digest}, {plural(len(image.layers), 'layer')}, {size(image.size)}")
+        click.echo(_line(name, image))
     return EXIT_OK
 
 
@@ -127,8 +126,6 @@ def list_command(builds: bool, as_json: bool) -> int:
     """List the images of this machine, by name."""
     from terminalbench.sandbox.cache import built_layers
     from terminalbench.sandbox.images.store import ImageStore
-    from terminalbench.text.numbers import moment, size
-    from terminalbench.text.table import columns
 
     layers = built_layers()
     if builds:
@@ -152,13 +149,8 @@ def list_command(builds: bool, as_json: bool) -> int:
 
 
 def _list_builds(layers: list["BuiltLayer"], *, as_json: bool) -> int:
-    from datetime import UTC, datetime
 
     from msgspec import to_builtins
-
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import moment, size
-    from terminalbench.text.table import columns
 
     if as_json:
         print_json([{"folder": str(one.folder), "used_at": one.used_at, **to_builtins(one.note)} for one in layers])
@@ -173,7 +165,6 @@ def _list_builds(layers: list["BuiltLayer"], *, as_json: bool) -> int:
 
 
 def _layers_said(layers: list["BuiltLayer"]) -> str:
-    from terminalbench.text.numbers import plural, size
 
     known = [one.note.size for one in layers if one.note.size is not None]
     least = "" if len(known) == len(layers) else "at least "
@@ -188,8 +179,6 @@ def show_command(name: str, as_json: bool) -> int:
     from terminalbench.sandbox.cache import built_layers
     from terminalbench.sandbox.images.store import ImageStore
     from terminalbench.sandbox.root_filesystem import IMAGE
-    from terminalbench.text.numbers import size
-    from terminalbench.text.table import columns
 
     store = ImageStore()
     image = store.find(name)
@@ -239,7 +228,6 @@ def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool)
     from terminalbench.sandbox.cache import prune_layers
     from terminalbench.sandbox.images.store import ImageStore
     from terminalbench.sandbox.root_filesystem import IMAGE
-    from terminalbench.text.numbers import plural, size
 
     store = ImageStore()
     for name in names:

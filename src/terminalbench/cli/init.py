@@ -1,5 +1,6 @@
 """`tbench init`."""
 
+import re
 from pathlib import Path
 from typing import override
 
@@ -8,6 +9,7 @@ import click
 from terminalbench.cli.completion import agents
 from terminalbench.cli.options import PATH
 from terminalbench.errors import UserError
+from terminalbench.files import write_project_file
 from terminalbench.text.paths import typed
 
 _WORDS = "terminalbench.words"
@@ -100,7 +102,6 @@ def _extend(experiment: Path, agent: str | None, task: str | None, words: tuple[
     """Add a profile, or a task, to an experiment that exists; the rest of its text stays as it is."""
     from terminalbench.experiments.config import load
     from terminalbench.experiments.scaffold import extended, task_files
-    from terminalbench.files import write_project_file
 
     before, changed = experiment.read_text(encoding="utf-8"), extended(experiment, agent, task, words, folder)
     files = task_files(folder, task) if task else {}
@@ -123,8 +124,6 @@ def _extend(experiment: Path, agent: str | None, task: str | None, words: tuple[
 
 def _check_texts(slug: str | None, others: dict[str, str | None]) -> None:
     """Refuse a text that would break the file into which it goes as it is."""
-    import re
-
     from terminalbench.experiments.config import RESERVED, RESERVED_SLUGS
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
 
@@ -141,7 +140,6 @@ def _write(files: dict[Path, str], following: str) -> None:
     """Write them, the experiment (the first) last; nothing when one is there that is not shared by experiments."""
     from terminalbench.experiments.config import load
     from terminalbench.experiments.scaffold import GITIGNORE, SHARED
-    from terminalbench.files import write_project_file
 
     experiment, *others = files
     for path in files:

@@ -11,6 +11,11 @@ from terminalbench.cli.options import PATH, batch_option, json_option, results_o
 from terminalbench.cli.output import print_json
 from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, UserError
+from terminalbench.text.foreign import printable
+from terminalbench.text.numbers import NOTHING, cost, duration, moment
+from terminalbench.text.outcomes import word
+from terminalbench.text.paths import from_here, typed
+from terminalbench.text.table import columns
 
 if TYPE_CHECKING:
     from terminalbench.runner.kill import LiveProcesses
@@ -24,11 +29,6 @@ def status_command(results: Path | None, as_json: bool) -> None:
     from terminalbench.experiments.batch import Batch
     from terminalbench.lab.select import of_this_project, results_root
     from terminalbench.live.status import running_batches
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import NOTHING, cost, duration, moment
-    from terminalbench.text.outcomes import word
-    from terminalbench.text.paths import from_here, typed
-    from terminalbench.text.table import columns
 
     found = running_batches(results_root(results) if results else None)
     found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))
@@ -195,7 +195,6 @@ def kill_command(where: BatchChoice, everything: bool, all_containers: bool, yes
 
 def _tell(found: "LiveProcesses", *, err: bool = False) -> None:
     """List what runs: ours to standard output, what is left alone or unknown to standard error."""
-    from terminalbench.text.paths import from_here
 
     for process in found.processes:
         since = process.worker.started_at[:16].replace("T", " ")

@@ -1,17 +1,17 @@
 """`tbench models`."""
 
+import os
 from pathlib import Path
 
 import click
 
-from terminalbench.cli.commands import GROUPS
-from terminalbench.cli.lazy import LazyCommandGroup
+from terminalbench.cli.commands import group
 from terminalbench.cli.options import json_option
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 
 
-@click.group("models", cls=LazyCommandGroup, sections=GROUPS["models"], package=__name__, no_args_is_help=True)
+@group("models", __name__)
 def command() -> None:
     """The models, as profiles, judges and nights name them."""
 
@@ -33,8 +33,6 @@ def check_command(specs: tuple[str, ...], as_json: bool) -> int:
     or three questions, which a paid model bills. Exit code 1: one does not answer; 2: one does not exist, or its
     key or extra is missing.
     """
-    import os
-
     from terminalbench.llm.check import check_model
     from terminalbench.overnight.models import model_environment
 

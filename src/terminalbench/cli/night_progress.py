@@ -169,10 +169,12 @@ def _document(ended: NightEnd) -> dict:
     own = [work for work in ended.state.work if work.role is Role.ITERATION]
     ends = [work.end for work in own if work.end is not None]
     told = ended.summary
-    trials = sum(end.trials for end in ends) if told is None else told.total
-    measured = sum(end.measured for end in ends) if told is None else told.measured
-    passed = sum(end.passed for end in ends) if told is None else told.passed
-    paid = known_total(end.cost_usd for end in ends) if told is None else told.cost_usd
+    if told is not None:
+        counts = {"trials": told.total, "measured": told.measured, "passed": told.passed}
+        paid, unknown = told.cost_usd, told.cost_unknown
+    else:
+        counts = {name: sum(getattr(end, name) for end in ends) for name in ("trials", "measured", "passed")}
+        paid, unknown = known_total(end.cost_usd for end in ends), 0
     return {
         "run_id": ended.config.run_id,
         "folder": str(ended.folder.folder.resolve()),
@@ -181,11 +183,9 @@ def _document(ended: NightEnd) -> dict:
         "training_stopped": ended.training_stopped,
         "asked_for": ended.config.iterations,
         "done": sum(work.status == "done" for work in own),
-        "trials": trials,
-        "measured": measured,
-        "passed": passed,
+        **counts,
         "cost_usd": paid,
-        "cost_unknown": told.cost_unknown if told is not None else 0,
+        "cost_unknown": unknown,
         "iterations": ended.state.work,
         "quarantine": ended.state.quarantine,
         "exit_code": ended.exit_code,

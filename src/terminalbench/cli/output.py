@@ -8,8 +8,9 @@ from typing import Any, TextIO, cast, override
 
 import click
 
-from terminalbench.text.foreign import printable_json
+from terminalbench.text.foreign import printable, printable_json
 from terminalbench.text.screen import Screen, driver
+from terminalbench.text.wrap import wrapped
 
 _GONE = (errno.EPIPE, errno.EIO, errno.EBADF)
 """The reader has closed the pipe, the terminal has hung up, the handle was closed."""
@@ -43,6 +44,11 @@ def print_json(value: Any, *, in_line: bool = False) -> None:
     from terminalbench.json_files import encode_json, encode_line
 
     click.echo(printable_json((encode_line if in_line else encode_json)(value).decode()), nl=False)
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines that fit the terminal, long ones continued below: what is foreign in them is made printable."""
+    click.echo("\n".join(wrapped(map(printable, lines), text_width())), err=err)
 
 
 def text_width() -> int:

@@ -1,5 +1,6 @@
 """`tbench plan`: a plan as a person and as a machine reads it."""
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,11 +154,8 @@ def plan_text(planned: "PlannedBatch", width: int) -> str:
     jobs = planned.plan.jobs
     total = sum(job.trials for job in jobs)
     left_out = total - sum(planned.plan.runnable(job).trials for job in jobs)
-    factors = (
-        plural(len(jobs[0].tasks), "task"),
-        plural(len(jobs), "profile"),
-        plural(planned.plan.settings.attempts, "attempt"),
-    )
+    attempts = plural(planned.plan.settings.attempts, "attempt")
+    factors = (plural(len(jobs[0].tasks), "task"), plural(len(jobs), "profile"), attempts)
     run = planned.experiment.run
     where = f"batch {planned.plan.batch} in {planned.plan.folder}"
     lines = [
@@ -167,20 +165,18 @@ def plan_text(planned: "PlannedBatch", width: int) -> str:
         f"{plural(run.profiles_parallel, 'profile') if run.profiles_parallel else 'all profiles'} side by side, "
         f"{run.parallel or f'{HARBOR_PARALLEL} (Harbor default)'} {noun(run.parallel, 'trial')} at once in each",
         *_network_lines(run),
-        *_limit_lines(planned),
-        *_label_lines(planned),
-        "",
-        f"Profiles ({len(jobs)})",
-        *_profile_lines(planned),
-        "",
-        f"Trials: {' x '.join(factors)} = {total}{f', {left_out} of them left out' if left_out else ''}",
-        *_task_lines(planned),
     ]
-    commands = [
-        "",
-        f"Jobs ({len(jobs)}, one per profile; in each, attempt by attempt)",
-        *(line for job in jobs for line in _job_lines(planned, job, width)),
-    ]
+    if planned.budget is not None:
+        lines += _budget_lines(planned.budget)
+    if run.run_timeout_sec is not None:
+        limit = duration(run.run_timeout_sec)
+        lines.append(f"no trial starts later than {limit} after the start of the run; running trials finish")
+    if labels := planned.plan.labels:
+        lines.append(f"labels {', '.join(f'{name}={printable(value)}' for name, value in labels.items())}")
+    trials = f"Trials: {' x '.join(factors)} = {total}{f', {left_out} of them left out' if left_out else ''}"
+    lines += ["", f"Profiles ({len(jobs)})", *_profile_lines(planned), "", trials, *_task_lines(planned)]
+    commands = ["", f"Jobs ({len(jobs)}, one per profile; in each, attempt by attempt)"]
+    commands += [line for job in jobs for line in _job_lines(planned, job, width)]
     rest = []
     if images := [*planned.books.lines(), *planned.moved]:
         rest += ["", "Images", *(f"  {line}" for line in images)]
@@ -205,7 +201,6 @@ def _job_lines(planned: "PlannedBatch", job: "JobSpec", width: int) -> list[str]
 
 
 def _notes(planned: "PlannedBatch") -> list[str]:
-    import os
 
     from terminalbench.experiments.environments import environment_needs
     from terminalbench.runner.environment import left_out_here
@@ -228,30 +223,15 @@ def _network_lines(run: "RunTable") -> list[str]:
     return [f"network: {'; '.join(told)}"] if told else []
 
 
-def _limit_lines(planned: "PlannedBatch") -> list[str]:
-    """Budget and deadline, and who is outside the budget."""
-    run = planned.experiment.run
-    lines = []
-    if planned.budget is not None:
-        lines += _budget_lines(planned.budget)
-    if run.run_timeout_sec is not None:
-        limit = duration(run.run_timeout_sec)
-        lines.append(f"no trial starts later than {limit} after the start of the run; running trials finish")
-    return lines
-
-
 def _budget_lines(budget: "PlannedBudget") -> list[str]:
     """The budget, what a trial is taken to cost and why, what is likely to be spent, and the most that may be."""
     outside = f"; does not apply to {', '.join(budget.free)}, which cost nothing" if budget.free else ""
-    lines = [
-        f"budget {dollars(budget.budget_usd)} for the whole batch, in equal shares until a profile needs less{outside}"
-    ]
+    shares = "for the whole batch, in equal shares until a profile needs less"
+    lines = [f"budget {dollars(budget.budget_usd)} {shares}{outside}"]
     lines += [f"  {key}: a trial costs about {dollars(one.usd)} ({one})" for key, one in budget.likely.items()]
     unknown = ", ".join(budget.cost_unknown)
     if unknown:
-        lines.append(
-            f"  {unknown}: the cost of a trial is unknown, so trials run one at a time until the first one ends"
-        )
+        lines.append(f"  {unknown}: the cost of a trial is unknown; trials run one at a time until the first one ends")
     if budget.cost_usd is not None:
         short = "" if budget.cost_usd <= budget.budget_usd else ": not all trials will run"
         lines.append(f"  expected cost: {dollars(budget.cost_usd)} of {dollars(budget.budget_usd)}{short}")
@@ -260,12 +240,6 @@ def _budget_lines(budget: "PlannedBudget") -> list[str]:
     if budget.slots:
         lines.append(f"  largest possible overspend: {first}the cost of {plural(budget.slots, 'trial')} at once{most}")
     return lines
-
-
-def _label_lines(planned: "PlannedBatch") -> list[str]:
-    """The labels of the batch, those of the file and those that are given."""
-    labels = ", ".join(f"{name}={printable(value)}" for name, value in planned.plan.labels.items())
-    return [f"labels {labels}"] if labels else []
 
 
 def _profile_lines(planned: "PlannedBatch") -> list[str]:

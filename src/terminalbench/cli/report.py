@@ -8,6 +8,8 @@ import click
 from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, results_option, root_option
 from terminalbench.errors import UserError
+from terminalbench.text.foreign import printable
+from terminalbench.text.paths import from_here
 
 
 @click.command("report")
@@ -40,17 +42,13 @@ def report_command(
     """
     if (night := _night(targets)) is not None:
         if numbers is not None or output is not None or pictures:
-            what, hint = (
-                "the report of a night is written into its folder",
-                "leave out --batch, --output and --pictures",
-            )
-            raise UserError(what, hint=hint)
+            hint = "leave out --batch, --output and --pictures"
+            raise UserError("the report of a night is written into its folder", hint=hint)
         _report_night(night)
         return
     from terminalbench.cli.select import noted
     from terminalbench.lab.analyze import report
     from terminalbench.lab.select import select, select_numbered
-    from terminalbench.text.paths import from_here
 
     if numbers is None:
         selected = select(*targets, results=results, root=root)
@@ -81,8 +79,6 @@ def _report_night(place: Path) -> None:
     from terminalbench.overnight.folder import NightFolder
     from terminalbench.overnight.nights import config_of
     from terminalbench.overnight.summary import project_night
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.paths import from_here
 
     folder = NightFolder(place)
     config_of(folder)

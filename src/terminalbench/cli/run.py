@@ -1,5 +1,6 @@
 """`tbench run` and `tbench resume`."""
 
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -25,12 +26,11 @@ from terminalbench.cli.options import (
 from terminalbench.cli.output import print_json
 from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import EXIT_FAILURE, EXIT_GATE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
+from terminalbench.files import write_project_file
 from terminalbench.text.foreign import printable
 from terminalbench.text.paths import from_here, typed
 
 if TYPE_CHECKING:
-    from terminalbench.experiments.adhoc import Draft
-    from terminalbench.experiments.experiment import Experiment
     from terminalbench.lab.run import FinishedRun
     from terminalbench.lab.select import Target
     from terminalbench.report.run_end import ResumeWords
@@ -118,28 +118,30 @@ def run_command(
     were not; 100: all were, and a budget is exceeded; 130: interrupted. In CI, tbench compare --fail-if worse
     detects a proven loss.
     """
-    asked = {"--agent": agent, "--model": model, "--command": commands, "--vs": versus}
-    asked["--container-env"] = container_env
+    alone = {"--agent": agent, "--model": model, "--command": commands, "--vs": versus}
+    alone["--container-env"] = container_env
     draft = None
     if experiment is None:
-        draft = _draft(tasks, (agent, model, commands, versus), attempts, container_env, root)
+        from terminalbench.experiments.adhoc import AdHoc, draft_ad_hoc
+
+        asked = AdHoc(agent, model, tasks, versus, attempts, container_env, commands)
+        draft = draft_ad_hoc(asked, Path.cwd(), root)
         experiment, tasks = draft.experiment.file, ()
-    elif given := [name for name, value in asked.items() if value]:
+    elif given := [name for name, value in alone.items() if value]:
         raise UserError(f"{given[0]} works only without an experiment file; {experiment} already says what to run")
+    if detach and not dry_run:
+        if watch:
+            hint = "start it with --detach, then follow it with tbench watch"
+            raise UserError("--detach and --watch cannot be combined", hint=hint)
+        return _detach()
+    from terminalbench.experiments.config import load
+
+    loaded = draft.experiment if draft is not None else load(experiment, root)
     if dry_run:
         from terminalbench.cli.plan import show_plan
         from terminalbench.experiments.planner import Selection
 
-        selection = Selection(tasks, profiles, labels, attempts)
-        return show_plan(_loaded(draft, experiment, root), selection, batch, as_json=as_json)
-    if detach:
-        if watch:
-            raise UserError(
-                "--detach and --watch cannot be combined",
-                hint="start it with --detach, then follow it with tbench watch",
-            )
-        return _detach()
-    loaded = _loaded(draft, experiment, root)
+        return show_plan(loaded, Selection(tasks, profiles, labels, attempts), batch, as_json=as_json)
     if batch is not None and (loaded.results_root / loaded.slug / str(batch) / "plan.json").is_file():
         from terminalbench.cli.select import one_batch
 
@@ -161,29 +163,6 @@ def run_command(
     if draft is not None:
         click.echo(f"experiment: {from_here(experiment)}", err=True)
     return code
-
-
-def _loaded(draft: "Draft | None", file: Path, root: Path | None) -> "Experiment":
-    from terminalbench.experiments.config import load
-
-    return draft.experiment if draft is not None else load(file, root)
-
-
-def _draft(
-    tasks: tuple[str, ...],
-    agents: tuple[str | None, str | None, tuple[str, ...], tuple[str, ...]],
-    attempts: int | None,
-    container_env: str | None,
-    root: Path | None,
-) -> "Draft":
-    """The experiment that was asked for by options alone."""
-    from terminalbench.experiments.adhoc import AdHoc, draft_ad_hoc
-
-    agent, model, commands, versus = agents
-    if (agent is None and not commands) or not tasks:
-        hint = "tbench init makes one; or tbench run --agent NAME --tasks 'starter/*'"
-        raise UserError("name an experiment file, or --agent and --tasks for a run without one", hint=hint)
-    return draft_ad_hoc(AdHoc(agent, model, tasks, versus, attempts, container_env, commands), Path.cwd(), root)
 
 
 def resume_batch(target: "Target", *, as_json: bool, watch: bool, junit: Path | None = None, **wanted: Any) -> int:
@@ -214,7 +193,6 @@ def _told(
 
 
 def _write_junit(file: Path, ended: "FinishedRun") -> None:
-    from terminalbench.files import write_project_file
     from terminalbench.index.results import trial_records
     from terminalbench.report.export import junit_xml
 
@@ -258,8 +236,6 @@ def show_end(ended: "FinishedRun", *, as_json: bool, watched: bool, ways: "Resum
 
 def _detach() -> int:
     """Start this very command without --detach, and say where it is; its exit code when it was refused."""
-    import sys
-
     from terminalbench.lab.run import detach
 
     started = detach([argument for argument in sys.argv[1:] if argument != "--detach"])

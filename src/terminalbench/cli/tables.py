@@ -10,9 +10,12 @@ from terminalbench.cli.options import PATH, json_option, reading_options, result
 from terminalbench.cli.output import print_json
 from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import UserError
+from terminalbench.files import write_bytes
 from terminalbench.lab.select import results_root
-from terminalbench.text.foreign import flat
+from terminalbench.text.foreign import flat, printable, printable_json
 from terminalbench.text.numbers import plural
+from terminalbench.text.paths import from_here, typed
+from terminalbench.text.table import columns
 
 if TYPE_CHECKING:
     from terminalbench.formats.row import ReadOptions
@@ -43,9 +46,6 @@ def import_command(
     Inspect logs, promptfoo, JUnit XML. docs/import.md has an example of each.
     """
     from terminalbench.lab.imports import ImportRequest, ImportState, import_results
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import plural
-    from terminalbench.text.paths import from_here, typed
 
     made = import_results(source, results, ImportRequest(reading=reading, name=name, copy=copy, update=update))
     record = made.record
@@ -89,12 +89,10 @@ def export_command(where: BatchChoice, form: Any, table: str, everything: bool, 
     extra "dataframes".
     """
     from terminalbench.cli.select import one_batch
-    from terminalbench.files import write_bytes
     from terminalbench.index.places import ForeignJobs
     from terminalbench.lab.select import results_root
     from terminalbench.live.status import open_results
     from terminalbench.report.export import encode_table, export_trials
-    from terminalbench.text.foreign import printable_json
 
     ending = output.suffix.lower() if output is not None else ""
     if form is None and ending and ending not in _ENDINGS:
@@ -160,8 +158,6 @@ def query_command(sql: str, as_csv: bool, limit: int, timeout: float, results: P
     from terminalbench.index.scan import scan_all
     from terminalbench.index.sql import ask
     from terminalbench.report.export import csv_bytes
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.table import columns
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json cannot be combined")

@@ -3,17 +3,24 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
+from itertools import pairwise
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.commands import GROUPS
+from terminalbench.cli.commands import group
 from terminalbench.cli.gym import command as gym_command
-from terminalbench.cli.lazy import LazyCommandGroup
 from terminalbench.cli.options import PATH, json_option, root_option
-from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.output import print_json, say
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, Interrupted, UserError
+from terminalbench.experiments.project import marked_root
+from terminalbench.files import write_project_file, write_text
+from terminalbench.locks import living_owner
+from terminalbench.text.foreign import printable
+from terminalbench.text.numbers import plural
+from terminalbench.text.paths import typed
 
 if TYPE_CHECKING:
     from terminalbench.trainer.plan import TrainingPlan
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["command", "gym_command"]
 
 
-@click.group("trainer", cls=LazyCommandGroup, sections=GROUPS["trainer"], package=__name__, no_args_is_help=True)
+@group("trainer", __name__)
 def command() -> None:
     """Train a profile by a plan: variants are tried at night, and one that is proven better becomes champion."""
 
@@ -55,22 +62,15 @@ def measuring(again: str) -> Generator[None]:
 
 def crown_by_hand(training: "Training", profile: str, reason: str) -> None:
     """Make a profile champion by a person's word, and say so."""
-    from terminalbench.locks import living_owner
     from terminalbench.trainer.journal import training_lock
     from terminalbench.trainer.lineage import ChampionReason
 
     if not reason.strip():
-        raise UserError(
-            "making a champion by hand needs a reason",
-            where="--reason",
-            hint="give --reason TEXT; it is recorded in the lineage",
-        )
+        raise UserError("making a champion by hand needs a reason", where="--reason", hint="it is recorded")
     made = training.store.crown(training.lineage_name, profile, ChampionReason.BY_HAND, reason=reason.strip())
     click.echo(f"champion of {training.lineage_name}: {made.id} (before: {made.before})")
     if (owner := living_owner(training_lock(training.folder))) is not None:
-        click.echo(
-            f"it takes effect with the next night: the current night (pid {owner.pid}) continues with {made.before}"
-        )
+        say(f"it takes effect with the next night: the current night (pid {owner.pid}) continues with {made.before}")
 
 
 @click.command("init")
@@ -84,10 +84,7 @@ def init_command(file: Path) -> None:
     """
     from importlib.resources import files
 
-    from terminalbench.experiments.project import marked_root
     from terminalbench.experiments.scaffold import project_files
-    from terminalbench.files import write_project_file
-    from terminalbench.text.paths import typed
     from terminalbench.trainer.check import check_plan
 
     if file.exists():
@@ -112,16 +109,14 @@ def plan_command(file: Path, as_json: bool, root: Path | None) -> None:
     Nothing is run or written. A plan that can never decide anything is refused, and the message says what to
     change.
     """
-    from terminalbench.text.numbers import plural
     from terminalbench.trainer.check import check_plan, forecasts, trial_price
 
     plan = check_plan(file, root)
     if as_json:
         usd, source = trial_price(plan)
         parts = {"train": len(plan.split.train), "dev": len(plan.split.dev), "holdout": plan.split.held_out}
-        print_json(
-            {"plan": plan.table.slug, "tasks": parts, "gains": [*forecasts(plan)], "trial_usd": usd, "price": source}
-        )
+        told = {"plan": plan.table.slug, "tasks": parts, "gains": [*forecasts(plan)]}
+        print_json({**told, "trial_usd": usd, "price": source})
         return
     budget, gate = plan.table.budget, plan.table.gate
     tasks = f"{len(plan.split.train)} train, {plural(len(plan.split.dev), 'dev task')}"
@@ -131,13 +126,10 @@ def plan_command(file: Path, as_json: bool, root: Path | None) -> None:
 
 def _show_forecast(plan: "TrainingPlan", *before: str) -> None:
     """Show what gains take by a plan, and which of its looks decide nothing, after some lines."""
-    from textwrap import fill
-
     from terminalbench.trainer.check import forecast_lines, idle_looks
 
     note = idle_looks(plan)
-    for line in [*before, *forecast_lines(plan), *([f"note: {note}"] if note is not None else [])]:
-        click.echo(fill(line, text_width(), subsequent_indent="  "))
+    say(*before, *forecast_lines(plan), *([f"note: {note}"] if note is not None else []))
 
 
 @click.command("run")
@@ -156,13 +148,8 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
 
     Exit code 0: the training is over; 3: more nights are planned, or no search came to anything; 130: interrupted.
     """
-    from textwrap import fill
-    from time import time
-
     from terminalbench.cli.line import StatusLine
     from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.paths import typed
     from terminalbench.trainer.journal import NightEntry
     from terminalbench.trainer.lineage import LineageStore
     from terminalbench.trainer.plan import load_plan
@@ -189,11 +176,8 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
         teller.done()
         if as_json:
             return
-        said = f"night {night.night} of {plan.table.nights}: champion {night.after.champion}, {spent([night])}"
-        click.echo(fill(said, text_width(), subsequent_indent="  "))
-        for one in ledger([night]):
-            line = printable(f"  {one.part:8} {one.profile}  {one.what}")
-            click.echo(fill(line, text_width(), subsequent_indent=" " * 11))
+        say(f"night {night.night} of {plan.table.nights}: champion {night.after.champion}, {spent([night])}")
+        say(*(f"  {one.part:8} {one.profile}  {one.what}" for one in ledger([night])))
 
     again = f"tbench trainer run {typed(file)} --resume"
     try:
@@ -207,10 +191,8 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
         print_json({"nights": trained.nights, "champion": last, "why": trained.why, "simulated": plan.simulated})
     else:
         simulated = " (simulated)" if plan.simulated else ""
-        said = (
-            f"{trained.why}; champion of {plan.lineage}: {called(lineage, last.id)}{simulated}, {claim(last, lineage)}"
-        )
-        click.echo(fill(printable(said), text_width(), subsequent_indent="  "))
+        champion = f"champion of {plan.lineage}: {called(lineage, last.id)}{simulated}"
+        say(f"{trained.why}; {champion}, {claim(last, lineage)}")
         if not trained.complete:
             over = len(trained.nights) >= plan.table.nights
             click.echo("next: fix the plan, and give it another slug" if over else f"next: {again}")
@@ -230,29 +212,20 @@ def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -
 
     Exit code 0: measured; 3: no held-out task was measured with both; 130: interrupted.
     """
-    from textwrap import fill
-
-    from terminalbench.errors import UserError
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.paths import typed
     from terminalbench.trainer.plan import load_plan
     from terminalbench.trainer.run import measure_holdout
     from terminalbench.trainer.training import open_training, sealed_line
 
     training = open_training(file, root)
     if training.declared is None:
-        raise UserError(
-            "has no champion to measure, because the training has not started",
-            where=str(file),
-            hint=training.run_command,
-        )
+        what = "has no champion to measure, because the training has not started"
+        raise UserError(what, where=str(file), hint=training.run_command)
     with measuring(f"tbench trainer holdout {typed(file)} --reason ..."):
         found = measure_holdout(load_plan(file, root), reason)
     if as_json:
         print_json({"holdout": found, "simulated": training.simulated})
     else:
-        said = sealed_line(found) + (" (simulated)" if training.simulated else "")
-        click.echo(fill(printable(said), text_width(), subsequent_indent="  "))
+        say(sealed_line(found) + (" (simulated)" if training.simulated else ""))
     measured = found.verdict is not None and found.verdict.difference is not None
     return EXIT_OK if measured else EXIT_INCOMPLETE
 
@@ -262,25 +235,15 @@ def holdout_command(file: Path, reason: str, as_json: bool, root: Path | None) -
 @json_option
 def status_command(training: "Training", as_json: bool) -> None:
     """Show the state of a training: nights, champion, challenger, evidence so far."""
-    from textwrap import fill
-
-    from terminalbench.text.foreign import printable
     from terminalbench.trainer.training import called, claim, sealed_line, spent, standing
 
     lineage, nights = training.lineage, training.nights
     last = lineage.crowned[-1] if lineage.crowned else None
     if as_json:
         after = nights[-1].after if nights else None
-        told = {"plan": training.slug, "nights": len(nights), "planned": training.planned, "state": after}
-        print_json(
-            {
-                **told,
-                "champion": last,
-                "simulated": training.simulated,
-                "declared": training.declared,
-                "now": training.under_way,
-            }
-        )
+        counts = {"nights": len(nights), "planned": training.planned}
+        now = {"champion": last, "simulated": training.simulated, "declared": training.declared}
+        print_json({"plan": training.slug, **counts, "state": after, **now, "now": training.under_way})
         return
     simulated = " (simulated)" if training.simulated else ""
     lines = [f"{training.slug}: {standing(nights, training.planned, training.lineage)}{simulated}"]
@@ -296,8 +259,7 @@ def status_command(training: "Training", as_json: bool) -> None:
     if judged and judged[-1].verdict is not None:
         lines.append(f"last verdict: {called(training.lineage, judged[-1].new)}: {judged[-1].verdict.reason}")
     lines += [f"holdout: {sealed_line(one)}" for one in training.holdout]
-    for line in lines:
-        click.echo(fill(printable(line), text_width(), subsequent_indent="  "))
+    say(*lines)
 
 
 @click.command("history")
@@ -305,26 +267,15 @@ def status_command(training: "Training", as_json: bool) -> None:
 @json_option
 def history_command(training: "Training", as_json: bool) -> None:
     """Show every comparison of a training, including rejected and undecided ones, and every change of champion."""
-    from textwrap import fill
-
-    from terminalbench.text.foreign import printable
     from terminalbench.trainer.training import called, claim, ledger
 
     lineage = training.lineage
     if as_json:
         print_json({"nights": training.nights, "champions": lineage.crowned})
         return
-    for one in ledger(training.nights):
-        said = printable(f"{one.night:3}  {one.part:8} {called(lineage, one.profile)}  {one.what}")
-        click.echo(fill(said, text_width(), subsequent_indent=" " * 14))
-    for one in lineage.crowned:
-        click.echo(
-            fill(
-                printable(f"{one.time[:16]}  {called(lineage, one.id)}  {claim(one, lineage)}"),
-                text_width(),
-                subsequent_indent="    ",
-            )
-        )
+    compared = ledger(training.nights)
+    say(*(f"{one.night:3}  {one.part:8} {called(lineage, one.profile)}  {one.what}" for one in compared))
+    say(*(f"{one.time[:16]}  {called(lineage, one.id)}  {claim(one, lineage)}" for one in lineage.crowned))
     if not training.nights:
         click.echo(f"no night has finished yet: {training.run_command}")
 
@@ -334,26 +285,19 @@ def history_command(training: "Training", as_json: bool) -> None:
 @click.argument("profile", required=False)
 def diff_command(training: "Training", profile: str | None) -> None:
     """Show how a profile differs from its parent, and so on back to the first. Default: the champion."""
-    from itertools import pairwise
-    from textwrap import fill
-
-    from terminalbench.errors import UserError
     from terminalbench.experiments.profile_changes import differences
-    from terminalbench.text.foreign import printable
 
     lineage = training.lineage
     if lineage.champion is None:
         raise UserError("has no champion yet", where=training.lineage_name, hint=training.run_command)
     line = lineage.line(lineage.find(profile) if profile is not None else lineage.champion)
     for one, parent in pairwise(line):
-        said = printable(f"{one.id} of {parent.id}: {one.reason} ({one.source})")
-        click.echo(fill(said, text_width(), subsequent_indent="  "))
+        say(f"{one.id} of {parent.id}: {one.reason} ({one.source})")
         for found in differences(parent.content, one.content):
             click.echo(f"  {printable(found.aspect)}")
             for text in found.lines():
                 click.echo(f"    {printable(text)}")
-    said = printable(f"{line[-1].id}: {line[-1].reason} ({line[-1].source})")
-    click.echo(fill(said, text_width(), subsequent_indent="  "))
+    say(f"{line[-1].id}: {line[-1].reason} ({line[-1].source})")
 
 
 @click.command("report")
@@ -361,10 +305,6 @@ def diff_command(training: "Training", profile: str | None) -> None:
 @click.option("-o", "--output", type=PATH, metavar="FILE", help="Write it here, not to standard output.")
 def report_command(training: "Training", output: Path | None) -> None:
     """Write the report of a training in Markdown: what was tried, kept and rejected, the cost, and the claimed gain."""
-    from textwrap import fill
-
-    from terminalbench.files import write_text
-    from terminalbench.text.foreign import printable
     from terminalbench.trainer.training import report
 
     text = report(
@@ -375,8 +315,7 @@ def report_command(training: "Training", output: Path | None) -> None:
     if output is not None:
         write_text(output, text)
     else:
-        for line in text.splitlines():
-            click.echo(fill(printable(line), text_width(), subsequent_indent="  ", break_long_words=False))
+        say(*text.splitlines())
 
 
 @click.command("promote")
@@ -393,7 +332,6 @@ def promote_command(training: "Training", profile: str, reason: str) -> None:
 @reason_option
 def rollback_command(training: "Training", reason: str) -> None:
     """Restore the previous champion by hand; called again, the champion before that."""
-    from terminalbench.errors import UserError
 
     before = training.lineage.earlier
     if before is None:

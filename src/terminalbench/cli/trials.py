@@ -10,10 +10,15 @@ from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, json_option, labels_of, results_option
 from terminalbench.cli.output import print_json, text_width
 from terminalbench.errors import UserError
+from terminalbench.text.foreign import cut, printable, printable_json, short
+from terminalbench.text.numbers import cost, dollars, moment, plural
+from terminalbench.text.outcomes import RUNNING
+from terminalbench.text.paths import typed
+from terminalbench.text.table import columns, fitted
+from terminalbench.text.wrap import wrapped
 
 if TYPE_CHECKING:
     from terminalbench.analytics.labels import Label
-    from terminalbench.index.queries import TrialRow
 
 
 _LEAST_NAME = 8
@@ -37,9 +42,7 @@ def list_command(target: Path | None, results: Path | None, labels: dict[str, st
     """List the batches of a results folder, newest first, or the trials of one batch."""
     if target is not None:
         if labels:
-            raise click.UsageError(
-                "--label filters the list of batches, so it cannot be combined with a batch; leave one of them out"
-            )
+            raise click.UsageError("--label filters the list of batches, so it cannot be combined with a batch")
         _list_trials(target, results, as_json=as_json)
         return
     import json
@@ -47,9 +50,6 @@ def list_command(target: Path | None, results: Path | None, labels: dict[str, st
     from terminalbench.index.scan import scan_all
     from terminalbench.lab.select import no_batch_hint, results_root
     from terminalbench.live.status import batches_now
-    from terminalbench.text.foreign import cut
-    from terminalbench.text.numbers import cost, dollars, moment
-    from terminalbench.text.table import columns, fitted
 
     root = results_root(results)
     scan_all(root)
@@ -64,22 +64,14 @@ def list_command(target: Path | None, results: Path | None, labels: dict[str, st
         return
     rows = [["batch", "created", "trials", "passed", "failed", "not measured", "cost", "name"]]
     for batch in batches:
-        planned = batch["planned"] if batch["planned"] is not None else "?"
-        rows.append(
-            [
-                batch["batch"],
-                moment(batch["created_at"]),
-                f"{batch['trials']}/{planned}",
-                str(batch["passed"]),
-                str(batch["failed"]),
-                str(batch["not_measured"]) + (f", {batch['running']} running" if batch["running"] else ""),
-                cost(batch["cost_usd"], batch["cost_unknown"], no_model=batch["no_model"])
-                + (" (simulated)" if batch["simulated"] and not batch["no_model"] else "")
-                + (", with an oracle" if batch["oracle"] else "")
-                + (f", over budget by {dollars(batch['over_usd'])}" if batch["over_usd"] else ""),
-                batch["name"] or "",
-            ]
-        )
+        trials = f"{batch['trials']}/{batch['planned'] if batch['planned'] is not None else '?'}"
+        missing = str(batch["not_measured"]) + (f", {batch['running']} running" if batch["running"] else "")
+        spent = cost(batch["cost_usd"], batch["cost_unknown"], no_model=batch["no_model"])
+        spent += " (simulated)" if batch["simulated"] and not batch["no_model"] else ""
+        spent += ", with an oracle" if batch["oracle"] else ""
+        spent += f", over budget by {dollars(batch['over_usd'])}" if batch["over_usd"] else ""
+        counts = [trials, str(batch["passed"]), str(batch["failed"]), missing]
+        rows.append([batch["batch"], moment(batch["created_at"]), *counts, spent, batch["name"] or ""])
     room = text_width() - max(map(len, columns([row[:-1] for row in rows], left=(0, 1, 6)).splitlines())) - 2
     if room < _LEAST_NAME:
         table = fitted([[row[0], *row[2:-1], f"{row[1]}, {row[-1]}"] for row in rows], (0, 5), text_width())
@@ -92,21 +84,16 @@ def list_command(target: Path | None, results: Path | None, labels: dict[str, st
 
 def _jobs(root: Path) -> str:
     """The profiles of Harbor jobs that are not ours, and what tells those of one name apart."""
-    from textwrap import fill
-
     from terminalbench.index.places import ForeignJobs
     from terminalbench.index.totals import profile_totals
     from terminalbench.index.views import open_view
-    from terminalbench.text.foreign import printable, short
-    from terminalbench.text.numbers import plural
-    from terminalbench.text.table import columns
 
     view = open_view(ForeignJobs(root))
     rows = [
         [f"  {short(one.profile, 40)}", plural(one.planned, "trial"), f"{one.passed} passed", f"{one.failed} failed"]
         for one in profile_totals(view)
     ]
-    notes = [fill(printable(note), 80, initial_indent="  ", subsequent_indent="    ") for note in view.notes]
+    notes = wrapped((f"  {printable(note)}" for note in view.notes), 80)
     return "\n".join(["", "Harbor jobs, by profile", columns(rows, left=(0,)), *notes])
 
 
@@ -115,7 +102,6 @@ def _list_trials(name: Path, results: Path | None, *, as_json: bool) -> None:
     from terminalbench.index.results import trial_records
     from terminalbench.lab.trial import trials_now
     from terminalbench.report.text import state, trials_text
-    from terminalbench.text.paths import typed
 
     view = trials_now(name, results)
     if as_json:
@@ -148,8 +134,6 @@ def show_command(trial: tuple[str, ...], steps: str | None, full: bool, results:
     from terminalbench.json_files import encode_json
     from terminalbench.lab.trial import find_attempt, find_trial
     from terminalbench.report.trial import ShownSteps, trial_text
-    from terminalbench.text.foreign import printable_json
-    from terminalbench.text.outcomes import RUNNING
 
     only = _range(steps)
     if len(trial) not in (1, 3):
@@ -157,20 +141,18 @@ def show_command(trial: tuple[str, ...], steps: str | None, full: bool, results:
     found = find_trial(trial[0], results) if len(trial) == 1 else find_attempt(*trial, results=results)
     plan = plan_or_none(found.batch)
     secrets = secrets_of(plan)
-
-    def base_of(row: "TrialRow") -> str | None:
-        return plan.base_of(row.dataset, row.task) if plan is not None else None
-
+    base = plan.base_of(found.row.dataset, found.row.task) if plan is not None else None
     if as_json:
-        row = {**msgspec.structs.asdict(found.row), **({"state": RUNNING} if found.running else {})}
-        base = {"base": base_of(found.row)} if plan is not None and base_of(found.row) is not None else {}
-        text = encode_json({"batch": found.batch_key, **row, **base}).decode()
+        row = {"batch": found.batch_key, **msgspec.structs.asdict(found.row)}
+        row |= {"state": RUNNING} if found.running else {}
+        row |= {"base": base} if base is not None else {}
+        text = encode_json(row).decode()
     else:
         name = found.batch_key if found.batch_key != "." else f"{found.batch.folder.name} (Harbor jobs)"
         if plan is not None and plan.imported is not None:
             name += f" (imported: {plan.imported.format})"
         oracle = plan is not None and found.row.profile in plan.oracles()
-        shown = ShownSteps(only, full, secrets, found.later, oracle, text_width(), found.running, base_of(found.row))
+        shown = ShownSteps(only, full, secrets, found.later, oracle, text_width(), found.running, base)
         text = trial_text(found.folder, name, found.row, shown)
     text = secrets.hide(text)
     click.echo(printable_json(text) if as_json else text, nl=False)

@@ -1,5 +1,7 @@
 """`tbench prune`, `mirror` and `index`: the care of a results folder."""
 
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -8,7 +10,11 @@ from terminalbench.cli.completion import batch_names
 from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, ListCommand, experiment_argument, json_option, results_option, root_option
 from terminalbench.cli.output import print_json
-from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_OK, UserError
+from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_OK, TbenchError, UserError
+from terminalbench.text.foreign import printable
+from terminalbench.text.numbers import moment, plural, size
+from terminalbench.text.progress import tell
+from terminalbench.text.table import columns
 
 
 @click.command("prune")
@@ -39,12 +45,8 @@ def prune_command(
     A batch is kept while it runs, and while a comparison of another batch, an episode, a lesson, a training or
     a night refers to it.
     """
-    from datetime import UTC, datetime
-
     from terminalbench.lab.prune import RemovedBatches, find_old, remove
     from terminalbench.lab.select import results_root
-    from terminalbench.text.numbers import moment, plural, size
-    from terminalbench.text.table import columns
 
     root = results_root(results)
     found = find_old(root, batches, days=days, keep=keep, now=datetime.now(UTC))
@@ -92,8 +94,6 @@ def mirror_command(
 
     A run does this by itself as trials end; this repeats it, copying only what changed.
     """
-    import re
-
     from terminalbench.cli.select import noted
     from terminalbench.experiments.config import load
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
@@ -106,15 +106,11 @@ def mirror_command(
         if not re.fullmatch(SLUG, name):
             raise UserError(f'"{name}" must be {SLUG_DOC}')
     if dest_dirname in ("runs", "superseded", "workers", "analytics"):
-        raise UserError(
-            f"--dest-dirname: every batch already uses the folder {dest_dirname} for itself", hint="choose another name"
-        )
+        what = f"--dest-dirname: every batch already uses the folder {dest_dirname} for itself"
+        raise UserError(what, hint="choose another name")
     if not wanted:
-        raise UserError(
-            "names no artifact targets to copy",
-            where=str(experiment),
-            hint="set targets in [artifacts], or give --targets",
-        )
+        hint = "set targets in [artifacts], or give --targets"
+        raise UserError("names no artifact targets to copy", where=str(experiment), hint=hint)
     folder = noted(SelectedBatches((find_target(loaded, batch, with_data=True),))).batches[0]
     done = mirror_batch(folder.runs, wanted, folder.folder / dest_dirname)
     click.echo(f"{done.copied} copied, {done.unchanged} unchanged, {len(done.failed)} failed")
@@ -133,15 +129,11 @@ def index_command(results: Path | None, rebuild: bool, as_json: bool) -> int:
 
     The index is a cache: it can be deleted at any time. Exit code 3: some files could not be read.
     """
-    from terminalbench.errors import TbenchError
     from terminalbench.index.places import ForeignJobs, find_batches
     from terminalbench.index.queries import view_batch
     from terminalbench.index.results import export_index
     from terminalbench.index.scan import scan_all
     from terminalbench.lab.select import results_root
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import plural
-    from terminalbench.text.progress import tell
 
     root = results_root(results)
     report = scan_all(root, rebuild=rebuild, thorough=True, in_root=True)

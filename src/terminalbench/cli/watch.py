@@ -1,5 +1,6 @@
 """`tbench watch`."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,12 @@ from terminalbench.cli.output import print_json
 from terminalbench.cli.run import show_end
 from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, TbenchError
+from terminalbench.text.foreign import printable, printable_json
+from terminalbench.text.paths import from_here
 
 if TYPE_CHECKING:
     from terminalbench.live.feed import Feed
+    from terminalbench.watch.terminal import ViewEnd
 
 
 @click.command("watch")
@@ -39,11 +43,8 @@ def command(where: BatchChoice, as_json: bool) -> int:
 
         index_file(feed.root)  # what there is to say of it is said before the screen is taken
         end = show(BatchPage(feed))
-        if end is ViewEnd.TERMINATED:
-            return end
         if end is not ViewEnd.OVER:
-            click.echo(f"stopped watching {feed.place}, which keeps running (tbench watch shows it again)", err=True)
-            return EXIT_INTERRUPTED if end is ViewEnd.INTERRUPTED else EXIT_OK
+            return _left(end, feed.place)
     else:
         _stream(feed, as_json=as_json)
     return _tell_end(feed, as_json=as_json)
@@ -59,15 +60,11 @@ def _night_at(where: BatchChoice) -> Path | None:
 
 def _watch_night(folder: Path, *, as_json: bool) -> int:
     """Follow a night: on a terminal its view, else a line for each event. 0: left, or all was measured; 3: not all."""
-    import time
-
     import msgspec
 
     from terminalbench.cli.output import end_with_the_reader
     from terminalbench.overnight.folder import NightFolder
     from terminalbench.overnight.night import IterationStatus, NightEvent
-    from terminalbench.text.foreign import printable_json
-    from terminalbench.text.paths import from_here
     from terminalbench.watch.attached import POLL_SEC, show
     from terminalbench.watch.night import NightFeed, NightPage, event_line, total_line
     from terminalbench.watch.terminal import ViewEnd, usable
@@ -75,13 +72,8 @@ def _watch_night(folder: Path, *, as_json: bool) -> int:
     feed = NightFeed(NightFolder(folder))
     if not as_json and usable():
         end = show(NightPage(feed))
-        if end is ViewEnd.TERMINATED:
-            return end
         if end is not ViewEnd.OVER:
-            click.echo(
-                f"stopped watching {from_here(folder)}, which keeps running (tbench watch shows it again)", err=True
-            )
-            return EXIT_INTERRUPTED if end is ViewEnd.INTERRUPTED else EXIT_OK
+            return _left(end, from_here(folder))
     else:
 
         def told(event: NightEvent) -> None:
@@ -98,8 +90,17 @@ def _watch_night(folder: Path, *, as_json: bool) -> int:
     return EXIT_OK if all(work.status is IterationStatus.DONE for work in feed.state.work) else EXIT_INCOMPLETE
 
 
+def _left(end: "ViewEnd", place: object) -> int:
+    """Say, unless the view was terminated, that what was watched goes on; the exit code of one who has left."""
+    from terminalbench.watch.terminal import ViewEnd
+
+    if end is ViewEnd.TERMINATED:
+        return end
+    click.echo(f"stopped watching {place}, which keeps running (tbench watch shows it again)", err=True)
+    return EXIT_INTERRUPTED if end is ViewEnd.INTERRUPTED else EXIT_OK
+
+
 def _stream(feed: "Feed", *, as_json: bool) -> None:
-    import time
 
     from terminalbench.cli.output import end_with_the_reader
     from terminalbench.watch.attached import POLL_SEC
@@ -118,7 +119,6 @@ def _tell_end(feed: "Feed", *, as_json: bool) -> int:
     from terminalbench.index.queries import view_batch
     from terminalbench.index.scan import scan_batch
     from terminalbench.lab.run import FinishedRun
-    from terminalbench.text.foreign import printable
 
     for text in (feed.plan_problem, feed.note, feed.cut_off):
         if text:

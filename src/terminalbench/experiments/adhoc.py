@@ -86,6 +86,9 @@ class Draft:
 
 def draft_ad_hoc(asked: AdHoc, here: Path, root: Path | None = None) -> Draft:
     """The experiment, with its place in `experiments/adhoc/` of the project around a folder. Nothing is written."""
+    if not (asked.agent or asked.commands) or not asked.tasks:
+        hint = "tbench init makes one; or tbench run --agent NAME --tasks 'starter/*'"
+        raise UserError("name an experiment file, or --agent and --tasks for a run without one", hint=hint)
     root = root.absolute() if root is not None else marked_root(here) or here
     slug, text = ad_hoc(asked, root)
     file = root / "experiments" / "adhoc" / f"{slug}.toml"

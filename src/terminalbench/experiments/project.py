@@ -20,6 +20,11 @@ def project_root(file: Path, root: Path | None) -> Path:
     return marked_root(folder) or (folder.parent if folder.name == "experiments" else folder)
 
 
+def current_project(root: Path | None = None) -> Path:
+    """Return the folder of the project that the current folder belongs to, or `root`."""
+    return project_root(Path.cwd() / "any.toml", root)
+
+
 def marked_root(folder: Path) -> Path | None:
     """The nearest folder from `folder` upwards with `.git`, `pyproject.toml`, or the `.tbench` of `tbench init`."""
     for candidate in (folder, *folder.parents):

@@ -15,77 +15,58 @@ from terminalbench.experiments.command import command_profile
 from terminalbench.experiments.datasets import DatasetPlaces
 from terminalbench.experiments.environments import usual_environment
 from terminalbench.experiments.project import marked_root
-from terminalbench.experiments.templates import TASKS, agent_class, agent_module, module_of, task_files
 from terminalbench.strict import Problems
 from terminalbench.text.paths import typed
 
+TASKS = "tasks"
+"""The folder of a project's own tasks, which is a dataset."""
 SHOWN_TASKS = 5
 _KNOWN_TASKS = {"terminal-bench@2.0": ["fix-git", "sanitize-git-repo", "build-cython-ext"]}
 
-PROMPT = """\
-Before you finish, run the project's own checks or reproduce the reported problem,
-and say in one line what you saw.
-"""
+_TEMPLATES = Path(__file__).parent / "templates"
 GITIGNORE = ".gitignore"
 SHARED = (GITIGNORE, ".tbench", "check-your-work.md")
 """Files that several experiments of a project have in common: where one is there, it stays."""
 IGNORED = (".env", "results/")
 """Lines of a .gitignore: keys, and what trials leave."""
-NAME = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
-DEMO = """\
-# No key, no Docker: two simulated agents on the starter tasks, about half a minute. All keys: docs/experiment-toml.md
-schema_version = 2
-slug = "demo" # results land in results/demo/<batch>/
-name = "A demo: two simulated agents, one of them stronger"
-
-[run]
-attempts = 3 # trials of each task by each profile
-container_env = "local" # the sandbox without a daemon
-
-[tasks]
-default_dataset = "starter"
-items = "all"
-
-[profiles.weak]
-agent = "simulated" # calls no model: with this chance it runs the task's own solution
-model = "simulated/weak"
-options = { solve_probability = 0.4 }
-
-[profiles.strong]
-agent = "simulated"
-model = "simulated/strong"
-options = { solve_probability = 0.85 }
-
-[analysis]
-baseline = "weak" # the others are compared with this one
-"""
-STARTER = """\
+_NAME = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+_STARTER = """\
 default_dataset = "starter" # or a folder of tasks of your own: tbench init --task NAME
 items = "all\""""
-OWN = """\
-# An experiment: every profile attempts every task, `attempts` times. All keys: docs/experiment-toml.md
-schema_version = 2
-slug = "{slug}" # results land in results/{slug}/<batch>/
-
-[run]
-attempts = 1 # raise it before you trust a difference
-container_env = "local" # "docker", "local" (no daemon), or any Harbor environment
-
-[tasks]
-{items}
-
-{mine}[profiles.oracle] # the task's own solution: must pass
-agent = "oracle"
-
-[profiles.nop] # does nothing: must fail
-agent = "nop"
-
-[analysis]
-baseline = "{baseline}" # the others are compared with this one
-"""
 _COMPANIONS = ("oracle", "nop")
 """Profiles that every experiment of one's own has."""
 MARK = "# Relative paths in the experiment files of this folder start here. Not needed once there is a .git.\n"
+
+
+def _template(file: str, /, **words: str) -> str:
+    """Return a file of the templates, with a word in the place of each `{name}`; other braces stay."""
+    text = (_TEMPLATES / file).read_text(encoding="utf-8")
+    for key, value in words.items():
+        text = text.replace(f"{{{key}}}", value)
+    return text
+
+
+def task_files(folder: Path, name: str) -> dict[Path, str]:
+    """Return the files of a new task, by path."""
+    files = (path for path in sorted((_TEMPLATES / "task").rglob("*")) if path.is_file())
+    return {
+        folder / TASKS / name / path.relative_to(_TEMPLATES / "task"): _template(str(path), name=name) for path in files
+    }
+
+
+def module_of(name: str) -> str:
+    """Return the module of an agent of one's own: in the project's root, from where it is imported."""
+    return name.replace("-", "_").replace(".", "_")
+
+
+def agent_class(name: str) -> str:
+    """Return the class of an agent of one's own."""
+    return "".join(part.capitalize() for part in module_of(name).split("_") if part) or "Agent"
+
+
+def agent_module(name: str) -> str:
+    """Return the text of the module of a new agent."""
+    return _template("agent.py.txt", name=name, cls=agent_class(name))
 
 
 def scaffold(folder: Path, agent: str, model: str | None, dataset: str, slug: str) -> dict[Path, str]:
@@ -100,45 +81,28 @@ def scaffold(folder: Path, agent: str, model: str | None, dataset: str, slug: st
     tasks = _task_ids(root, dataset)
     environment = "local" if dataset == "starter" else usual_environment()
     items = "\n".join(f'  {{ id = "{task}" }},' for task in tasks)
-    change_me = "  # CHANGE-ME: this dataset's task ids are not known here\n" if tasks == ["CHANGE-ME"] else ""
+    if tasks == ["CHANGE-ME"]:
+        items = f"  # CHANGE-ME: this dataset's task ids are not known here\n{items}"
     files = {}
     if info.model:
         place = Path(os.path.relpath(prompt.resolve(), root)).as_posix()
         baseline, profiles = "plain", _with_model(info, model or info.example_model, place)
-        files[prompt] = PROMPT
+        files[prompt] = _template(prompt.name)
     else:
         other = "nop" if agent != "nop" else "oracle"
         baseline = agent
         profiles = f'[profiles.{agent}]\nagent = "{agent}"\n\n[profiles.{other}]\nagent = "{other}"\n'
-    files |= project_files(folder, project)
-    text = f"""\
-# An experiment: every profile attempts every task, `attempts` times. All keys: docs/experiment-toml.md
-schema_version = 2
-slug = "{slug}" # results land in results/{slug}/<batch>/
-name = "{agent}: does a closing check help?"
-
-[run]
-attempts = 3 # trials of each task by each profile: one is an anecdote
-parallel = 2 # trials at once within a profile
-container_env = "{environment}" # "docker", "local" (no daemon), or any Harbor environment
-# budget_usd = 5.0 # no trial starts beyond this spend
-
-[tasks]
-default_dataset = "{dataset}"
-items = [
-{change_me}{items}
-]
-
-{profiles}
-[analysis]
-baseline = "{baseline}" # the others are compared with this one
-"""
-    return {experiment: text, **files}
+    words = {"slug": slug, "agent": agent, "dataset": dataset, "environment": environment, "baseline": baseline}
+    text = _template("first.toml", **words, items=items, profiles=profiles)
+    return {experiment: text, **files, **project_files(folder, project)}
 
 
 def demo(folder: Path) -> dict[Path, str]:
     """The files of an experiment without a key, with a difference to be seen."""
-    return {experiment_file(folder, "demo"): DEMO, **project_files(folder, marked_root(folder.resolve()))}
+    return {
+        experiment_file(folder, "demo"): _template("demo.toml"),
+        **project_files(folder, marked_root(folder.resolve())),
+    }
 
 
 def own(
@@ -170,12 +134,11 @@ def own(
     elif any((folder / TASKS).glob("*/task.toml")):
         items = f'default_dataset = "{place}"\nitems = "all"'
     else:
-        items = STARTER
+        items = _STARTER
     mine = f'[profiles.{agent}]\nagent = "{module_of(agent)}:{agent_class(agent)}"\n\n' if agent else ""
     if agent and words:
         mine = f"{_command_profile(agent, words, root or folder.resolve())}\n"
-    text = OWN.format(slug=name, items=items, mine=mine, baseline="nop")
-    made = {experiment_file(folder, name): text}
+    made = {experiment_file(folder, name): _template("own.toml", slug=name, items=items, mine=mine)}
     made |= task_files(folder, task) if task else {}
     made |= {folder / f"{module_of(agent)}.py": agent_module(agent)} if agent and not words else {}
     return made | project_files(folder, root)
@@ -183,7 +146,7 @@ def own(
 
 def _check_names(agent: str | None, task: str | None) -> None:
     for what, given in (("--agent", agent), ("--task", task)):
-        if given is not None and not re.fullmatch(NAME, given):
+        if given is not None and not re.fullmatch(_NAME, given):
             raise UserError(f"{what}: a new name may have lower-case letters, digits and dashes only, not {given!r}")
 
 

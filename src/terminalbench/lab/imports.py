@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import HARBOR, ImportRecord, Plan
-from terminalbench.experiments.project import project_root
+from terminalbench.experiments.project import current_project
 from terminalbench.experiments.tables import SLUG, SLUG_DOC
 from terminalbench.files import read_plain, write_bytes, write_lines
 from terminalbench.formats.row import ForeignResults, ReadOptions
@@ -102,7 +102,7 @@ def import_results(
         raise UserError("there is no such file or folder", where=str(source))
     if request.name is not None and not re.fullmatch(SLUG, request.name):
         raise UserError(f'--name "{request.name}": {SLUG_DOC}')
-    root = (path_of(results) or project_root(Path.cwd() / "any.toml", None) / "results").resolve()
+    root = (path_of(results) or current_project() / "results").resolve()
     held = _read(path, request.reading, str(source))
     make_folder(root)
     with _alone(root):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers
-from terminalbench.experiments.project import project_root
+from terminalbench.experiments.project import current_project
 from terminalbench.index.places import batch_places, is_text
 from terminalbench.index.scan import scan_all
 from terminalbench.lab.select import find_target
@@ -132,7 +132,7 @@ def _judged(one: OldBatch, record: str | None, comparison: str | None) -> OldBat
 
 def _named_in_records(root: Path) -> dict[str, str]:
     """The batches that a record of the project names, each with the first file that does."""
-    places = {folder / RECORDS for folder in (*root.parents, project_root(Path.cwd() / "any.toml", None))}
+    places = {folder / RECORDS for folder in (*root.parents, current_project())}
     found: dict[str, str] = {}
     for place in sorted(places):
         for training in (place / "training").glob(

@@ -9,7 +9,7 @@ from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import load
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan_secrets import env_stamps
-from terminalbench.experiments.project import project_root
+from terminalbench.experiments.project import current_project, project_root
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, AnalysisTable
 from terminalbench.formats.row import ReadOptions
 from terminalbench.formats.source import ENDINGS
@@ -102,7 +102,7 @@ def _each_once(batches: Iterable[Batch]) -> list[Batch]:
 
 def results_root(results: Path | None) -> Path:
     """The results folder that was named, or that of the project around the current folder."""
-    root = results or project_root(Path.cwd() / "any.toml", None) / "results"
+    root = results or current_project() / "results"
     if not is_folder(root):
         beside = Path("experiments") / "results"  # where those of a folder land that is no project
         hint = (
@@ -375,7 +375,7 @@ def refuse_several(batches: Sequence[Batch], how: str) -> None:
 
 def of_this_project(batch: Batch) -> bool:
     """Return whether a batch lies in the project around the current folder, or was started from there."""
-    here = project_root(Path.cwd() / "any.toml", None).resolve()
+    here = current_project().resolve()
     if batch.folder.is_relative_to(here):
         return True
     plan = plan_or_none(batch)

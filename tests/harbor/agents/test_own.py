@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from terminalbench.experiments.templates import agent_module
+from terminalbench.experiments.scaffold import agent_module
 
 
 def test_a_cut_off_trial_keeps_its_steps(tmp_path: Path) -> None:

@@ -1,24 +1,22 @@
 """`tbench memory list`, `show`, `search`, `stats`, `log` and `check`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.memory.options import (
-    effect_line,
-    effect_text,
-    filter_options,
-    on_memory,
-    roots_of,
-    scope_text,
-    table,
-)
+from terminalbench.cli.memory import effect_line, filter_options, memory_folder, on_memory, roots_of, scope_text, table
 from terminalbench.cli.options import PATH, json_option, results_option, root_option
-from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.output import print_json, say, text_width
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
+from terminalbench.text.foreign import printable, visible
+from terminalbench.text.numbers import moment, plural, points, some
+from terminalbench.text.paths import typed
+from terminalbench.text.table import columns, fitted
+from terminalbench.text.wrap import wrapped
 
 if TYPE_CHECKING:
     from terminalbench.archivist.entries import MemoryEntry
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 @json_option
 def list_command(store: "Store", wanted: "LessonFilter", limit: int, as_json: bool) -> None:
     """List lessons, newest first."""
-    from itertools import islice
-
     from terminalbench.archivist.inventory import each_lesson
 
     found = list(islice(each_lesson(store, wanted), limit + 1))
@@ -69,9 +65,8 @@ def show_command(store: "Store", lesson: str, as_json: bool) -> None:
         return
     width = text_width()
     nights = _nights_with(store, found)
-    click.echo(
-        "\n".join([*_lines(found, width, nights), "", "log:", *(entry_line(entry, width, "  ") for entry in entries)])
-    )
+    log = [f"  {entry_line(entry)}" for entry in entries]
+    click.echo("\n".join([*_lines(found, width, nights), "", "log:", *wrapped(log, width)]))
 
 
 def _nights_with(store: "Store", lesson: "Lesson") -> dict[str, Path]:
@@ -88,9 +83,6 @@ def _nights_with(store: "Store", lesson: "Lesson") -> dict[str, Path]:
 
 
 def _lines(lesson: "Lesson", width: int, nights: dict[str, Path]) -> list[str]:
-    from textwrap import fill
-
-    from terminalbench.text.foreign import printable, visible
 
     state = lesson.state + (f": {lesson.reason}" if lesson.reason else "")
     facts = {
@@ -100,7 +92,7 @@ def _lines(lesson: "Lesson", width: int, nights: dict[str, Path]) -> list[str]:
         "scope": scope_text(lesson),
         "tags": ", ".join(lesson.tags) or None,
         "importance": f"{lesson.importance:g}",
-        "effect": effect_text(lesson),
+        "effect": effect_line(lesson.utility) if lesson.utility is not None else "not measured",
         **{f"effect {n}": effect_line(one) for n, one in enumerate(lesson.effects, 1) if one != lesson.utility},
         "author": lesson.author,
         "model": lesson.model,
@@ -109,32 +101,25 @@ def _lines(lesson: "Lesson", width: int, nights: dict[str, Path]) -> list[str]:
         "simulated": "learned from simulated trials; shown to simulated agents only" if lesson.simulated else None,
         "families": ", ".join(lesson.families) or None,
     }
-    said = [
-        fill(line, width, initial_indent="  ", subsequent_indent="    ") for line in visible(lesson.text).split("\n")
-    ]
+    said = wrapped((f"  {line}" for line in visible(lesson.text).split("\n")), width)
     lines = [f"{name:<13} {value}" for name, value in facts.items() if value is not None]
     for one in lesson.evidence:
         steps = f", step {', '.join(map(str, one.steps))}" if one.steps else ""
         quote = f': "{one.quote}"' if one.quote else ""
         night = f" in {nights[one.trial].name}" if one.trial in nights else ""
         lines.append(f"{'evidence':<13} {one.trial}{night}{steps}{quote}")
-    return [lesson.id, *said, "", *(fill(printable(line), width, subsequent_indent=" " * 14) for line in lines)]
+    return [lesson.id, *said, "", *wrapped(map(printable, lines), width)]
 
 
-def entry_line(entry: "MemoryEntry", width: int, indent: str = "") -> str:
-    """An operation: number, time, what, on which lesson, by whom, why; as many lines as it takes."""
-    from textwrap import fill
-
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import moment
+def entry_line(entry: "MemoryEntry") -> str:
+    """An operation: number, time, what, on which lesson, by whom, why."""
 
     changed = ", ".join(entry.changes.values()) if entry.changes is not None else ""
     took = f" takes up {', '.join(entry.absorbed)}" if entry.absorbed else ""
     why = f" after {entry.trigger}" if entry.trigger is not None else ""
     why += f": {entry.reason}" if entry.reason else ""
     detail = f" ({changed})" if changed and not entry.absorbed else ""
-    told = f"{entry.seq}  {moment(entry.time)}  {entry.op} {entry.id}{took}{detail}, by {entry.by}{why}"
-    return fill(printable(told), width, initial_indent=indent, subsequent_indent=f"{indent}    ")
+    return printable(f"{entry.seq}  {moment(entry.time)}  {entry.op} {entry.id}{took}{detail}, by {entry.by}{why}")
 
 
 @click.command("search")
@@ -189,8 +174,6 @@ def search_command(
 
     Words find lessons in every state. A task gets active ones only, and in mode masked none from itself or its family.
     """
-    from dataclasses import replace
-
     from terminalbench.archivist.checks import task_in
     from terminalbench.archivist.inventory import search
     from terminalbench.archivist.retrieval import RetrievalMode, RetrievalPolicy, retrieve
@@ -200,10 +183,9 @@ def search_command(
         raise click.UsageError("give words to search for, or --task-folder DIR")
     masked = 0
     if task_folder is not None:
-        known = situation_in(task_folder, task_in(task_folder, family))
-        situation = replace(
-            known, tags=tags or known.tags, suite=suite or known.suite, repository=repository or known.repository
-        )
+        given = {"tags": tags, "suite": suite, "repository": repository}
+        own = {name: value for name, value in given.items() if value}
+        situation = replace(situation_in(task_folder, task_in(task_folder, family)), **own)
         answer = retrieve(store.connection, situation, RetrievalPolicy(RetrievalMode(mode), k))
         found, masked = [one.lesson for one in answer.lessons], answer.masked
     else:
@@ -243,23 +225,12 @@ def stats_command(store: "Store", results: Path | None, as_json: bool) -> int:
     harmful = retired_by_effect(store)
     lost = any(problem.kind is ProblemKind.LOST for problem in found.problems)
     if as_json:
-        print_json(
-            {
-                **asdict(found),
-                "nothing_known": unknown,
-                "gains": gained,
-                "retired_by_effect": [one.id for one in harmful],
-            }
-        )
+        effects = {"nothing_known": unknown, "gains": gained, "retired_by_effect": [one.id for one in harmful]}
+        print_json({**asdict(found), **effects})
         return EXIT_INCOMPLETE if lost else EXIT_OK
     measured = [one for one in each_lesson(store, LessonFilter()) if one.effects]
-    parts = [
-        _counts(found),
-        "\n".join(wrap(unknown or "", _WIDTH)),
-        _effects(measured),
-        _gains(gained),
-        _harmful(harmful),
-    ]
+    why = "\n".join(wrapped([unknown or ""], _WIDTH))
+    parts = [_counts(found), why, _effects(measured), _gains(gained), _harmful(harmful)]
     click.echo("\n\n".join(filter(None, parts)))
     for problem in found.problems:
         if problem.kind not in (ProblemKind.LOST, ProblemKind.EDITED):  # those were said already
@@ -268,8 +239,6 @@ def stats_command(store: "Store", results: Path | None, as_json: bool) -> int:
 
 
 def _counts(found: "Stats") -> str:
-    from terminalbench.text.numbers import plural
-    from terminalbench.text.table import columns
 
     entries = plural(found.entries, "operation")
     parts = [f"{plural(found.lessons, 'lesson')}, {found.measured} with a measured effect; {entries} in the log"]
@@ -284,8 +253,6 @@ def _counts(found: "Stats") -> str:
 def _effects(lessons: "Sequence[Lesson]") -> str:
     """The lessons of the most trials: a line for each model, for own tasks, and for simulated trials."""
     from terminalbench.archivist.utility import chance_of_harm
-    from terminalbench.text.numbers import points
-    from terminalbench.text.table import fitted
 
     rows = [["lesson", "state", "effect", "sd", "harm", "trials", "with it", "of"]]
     found = [(lesson, effect) for lesson in lessons for effect in lesson.effects]
@@ -298,19 +265,16 @@ def _effects(lessons: "Sequence[Lesson]") -> str:
 
 def _gains(gained: "Sequence[Gain]") -> str:
     from terminalbench.archivist.gains import GAINS, verdict_said
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.table import fitted
 
     if not gained:
         return "No batch compares a profile with lessons with its control without them."
     found = GAINS.of(gained)
     table = fitted([found.head, *found.rows], (0, 1, 2), _WIDTH)
     notes = [f"{one.profile}: " + "; ".join(filter(None, (verdict_said(one), one.note))) for one in gained]
-    return "\n".join([table, *(line for note in notes for line in wrap(printable(note), _WIDTH))])
+    return "\n".join([table, *wrapped(map(printable, notes), _WIDTH)])
 
 
 def _harmful(lessons: "Sequence[Lesson]") -> str:
-    from terminalbench.text.numbers import plural, some
 
     if not lessons:
         return ""
@@ -334,8 +298,7 @@ def log_command(store: "Store", lesson: str | None, limit: int, as_json: bool) -
     if as_json:
         print_json(found)
         return
-    width = text_width()
-    click.echo("\n".join(entry_line(entry, width) for entry in found) or "the log is empty")
+    say(*map(entry_line, found) if found else ("the log is empty",))
 
 
 @click.command("check")
@@ -349,11 +312,8 @@ def check_command(root: Path | None, mend: bool, as_json: bool) -> int:
     now, and keeps the old log beside the new one.
     """
     from terminalbench.archivist.store import ProblemKind, open_store, repair
-    from terminalbench.experiments.project import project_root
-    from terminalbench.text.numbers import plural
-    from terminalbench.text.paths import typed
 
-    folder = project_root(Path.cwd() / "any.toml", root) / ".terminalbench"
+    folder = memory_folder(root)
     done = repair(folder) if mend else None
     with open_store(folder) as store:
         found = store.problems()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from terminalbench.cli.options import PATH
-from terminalbench.cli.swebench_pro.options import (
+from terminalbench.cli.swebench_pro import (
     executor_option,
     instance_picks,
     log_file_option,
@@ -14,6 +14,7 @@ from terminalbench.cli.swebench_pro.options import (
     picks_of,
 )
 from terminalbench.errors import EXIT_OK, UserError
+from terminalbench.text.paths import typed
 
 if TYPE_CHECKING:
     from terminalbench.swebench_pro.instances import Picks, TaskInstance
@@ -121,7 +122,6 @@ def experiment_command(
     from terminalbench.swebench_pro.arms import ArmModel, price_of
     from terminalbench.swebench_pro.experiment import ExperimentRequest, run_experiment
     from terminalbench.swebench_pro.output import Output
-    from terminalbench.text.paths import typed
 
     given["container_env"] = given["container_env"] or usual_environment()
     names = tuple(filter(None, (arm.strip() for arm in arms.split(","))))
@@ -129,32 +129,20 @@ def experiment_command(
         raise UserError("--arms names no arm", hint="name at least one, as in --arms singleshot,s1_tdd")
     output = Output(output_dir)
     folder, instances = _instances(tasks, output, given)
+    price = price_of(given["price"]) if given["price"] else None
     wanted = ExperimentRequest(
         arms=names,
         instances=instances,
         tasks=folder,
-        asked=ArmModel(
-            model=given["model"],
-            provider=given["provider"],
-            base_url=given["base_url"] or None,
-            price=price_of(given["price"]) if given["price"] else None,
-        ),
-        attempts=given["attempts"],
-        max_workers=given["max_workers"],
+        asked=ArmModel(given["model"], given["provider"], given["base_url"] or None, price),
         trial_timeout_sec=given["trial_timeout"],
         max_cost_usd=given["max_cost"],
-        container_env=given["container_env"],
-        executor=given["executor"],
+        **{name: given[name] for name in ("attempts", "max_workers", "container_env", "executor")},
     )
     with ArmTeller(watch=watch, log_file=log_file) as teller:
         teller.say("checking arms, instances and environment ...")
-        done = run_experiment(
-            wanted,
-            output,
-            going_on=resume or retry_errors is not None,
-            retry_errors=retry_errors,
-            listener=teller.listener(),
-        )
+        going_on, listener = resume or retry_errors is not None, teller.listener()
+        done = run_experiment(wanted, output, going_on=going_on, retry_errors=retry_errors, listener=listener)
         teller.done()
     again = "this command with"
     ways = ResumeWords(
@@ -176,26 +164,21 @@ def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Pa
     folder, picks = Path(tasks), picks_of(given)
     if tasks.startswith("hf:") or folder.is_file():
         if given["evaluator"] is None:
-            raise UserError(
-                "making tasks from rows needs a checkout of the official evaluator", hint="give --evaluator CHECKOUT"
-            )
-        folder, ids = _converted(tasks, output.folder / "tasks", given, picks)
+            what = "making tasks from rows needs a checkout of the official evaluator"
+            raise UserError(what, hint="give --evaluator CHECKOUT")
+        folder = output.folder / "tasks"
+        ids = _converted(tasks, folder, given, picks)
         return folder, tuple(one for one in read_folder(folder) if one.instance_id in ids)
     if given["split"] != "test" or given["evaluator"] is not None:
-        raise UserError(
-            "--split and --evaluator work with rows only (a file, or hf:REVISION), not with a folder of tasks"
-        )
+        raise UserError("--split and --evaluator work only with rows (a file, or hf:REVISION)")
     if not folder.is_dir():
         make = f"tbench swebench-pro tasks FILE|hf:REVISION -o {tasks} --evaluator CHECKOUT"
-        raise UserError(
-            "there is no folder of tasks here",
-            where=tasks,
-            hint=f"create it with {make}, or name another folder with --tasks DIR",
-        )
+        hint = f"create it with {make}, or name another folder with --tasks DIR"
+        raise UserError("there is no folder of tasks here", where=tasks, hint=hint)
     return folder, tuple(select(read_folder(folder), picks))
 
 
-def _converted(rows: str, folder: Path, given: dict[str, Any], picks: "Picks") -> tuple[Path, set[str]]:
+def _converted(rows: str, folder: Path, given: dict[str, Any], picks: "Picks") -> set[str]:
     """Make tasks of the rows that are picked. Those that are there stay: what a run was planned with is not changed."""
     from terminalbench.swebench_pro.convert import TaskSettings, convert
     from terminalbench.swebench_pro.dataset import read_rows
@@ -208,34 +191,16 @@ def _converted(rows: str, folder: Path, given: dict[str, Any], picks: "Picks") -
     if new or not folder.is_dir():
         for row in convert(read, new, Checkout.at(given["evaluator"]), folder, TaskSettings()).refused:
             click.echo(f"refused: {row}", err=True)
-    return folder, {one.instance_id for one in picked}
+    return {one.instance_id for one in picked}
 
 
 def _evaluate(output: "Output", tasks: Path, workers: int, container_env: str) -> int:
     """Judge the predictions on their own, then draw the charts."""
-    from terminalbench.cli.swebench_pro import command as group
-    from terminalbench.cli.swebench_pro.results import draw
+    from terminalbench.cli.swebench_pro.results import draw, evaluate_command
     from terminalbench.swebench_pro.output import PREDICTIONS
     from terminalbench.swebench_pro.rows import RESULTS
 
-    context = click.get_current_context()
-    evaluate = group.get_command(context, "evaluate")
-    if evaluate is None:
-        raise UserError("no command evaluates predictions here")
-    code = context.invoke(
-        evaluate,
-        predictions_dir=output.folder / PREDICTIONS,
-        tasks=tasks,
-        arms=(),
-        eval_mode="local",
-        max_workers=workers,
-        timeout=None,
-        container_env=container_env,
-        evaluator=None,
-        evaluator_python=None,
-        shard=None,
-        executor=None,
-        as_json=False,
-    )
+    given = {"predictions_dir": output.folder / PREDICTIONS, "tasks": tasks, "max_workers": workers}
+    code = click.get_current_context().invoke(evaluate_command, **given, container_env=container_env)
     draw([output.folder / RESULTS], output.folder)
     return code

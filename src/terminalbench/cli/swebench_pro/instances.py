@@ -7,8 +7,11 @@ import click
 
 from terminalbench.cli.options import PATH, json_option
 from terminalbench.cli.output import print_json
-from terminalbench.cli.swebench_pro.options import instance_picks, picks_of
+from terminalbench.cli.swebench_pro import instance_picks, picks_of
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
+from terminalbench.text.numbers import plural
+from terminalbench.text.paths import typed
+from terminalbench.text.table import columns
 
 if TYPE_CHECKING:
     from terminalbench.swebench_pro.convert import Conversion
@@ -64,11 +67,7 @@ def tasks_command(
     output: Path,
     evaluator: Path,
     split: str,
-    build: bool,
-    host_base: bool,
     agent_network: str,
-    cpus: int,
-    memory_mb: int,
     timeout: float,
     as_json: bool,
     **given: Any,
@@ -87,17 +86,11 @@ def tasks_command(
 
     checkout = Checkout.at(evaluator)
     read = read_rows(rows, split)
+    settled = {name: given.pop(name) for name in ("build", "host_base", "cpus", "memory_mb")}
     picked = select(read.instances, picks_of(given))
     if not picked and not read.refused:
         raise UserError("no instance matches this language and these parts of ids", where=rows)
-    settings = TaskSettings(
-        build=build,
-        host_base=host_base,
-        agent_network=agent_network == "public",
-        cpus=cpus,
-        memory_mb=memory_mb,
-        verifier_sec=timeout,
-    )
+    settings = TaskSettings(agent_network=agent_network == "public", verifier_sec=timeout, **settled)
     done = convert(read, picked, checkout, output, settings)
     if as_json:
         print_json({**vars(done), "refused": [str(row) for row in done.refused]})
@@ -109,8 +102,6 @@ def tasks_command(
 
 
 def _lines(done: "Conversion", *, open_network: bool) -> list[str]:
-    from terminalbench.text.numbers import plural
-    from terminalbench.text.paths import typed
 
     lines = [f"{plural(len(done.written), 'task')} in {typed(done.output)}", f"evaluator: {done.evaluator_commit}"]
     lines += [f"dataset: {done.revision}"] if done.revision else []
@@ -135,18 +126,10 @@ def _lines(done: "Conversion", *, open_network: bool) -> list[str]:
 @instance_picks
 @click.option("--split", default="test", show_default=True, help="Split of the dataset, with hf:REVISION.")
 @json_option
-def list_instances_command(
-    rows: str | None,
-    tasks: Path | None,
-    split: str,
-    as_json: bool,
-    **given: Any,
-) -> int:
+def list_instances_command(rows: str | None, tasks: Path | None, split: str, as_json: bool, **given: Any) -> int:
     """Count instances by language and repository: of a dataset file, of Hugging Face, or of a folder of tasks."""
     from terminalbench.swebench_pro.dataset import read_rows
     from terminalbench.swebench_pro.instances import counted, read_folder, select
-    from terminalbench.text.numbers import plural
-    from terminalbench.text.table import columns
 
     if (rows is None) == (tasks is None):
         raise UserError("name a file of rows or hf:REVISION, or a folder: --tasks DIR")

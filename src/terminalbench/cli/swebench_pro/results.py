@@ -1,6 +1,8 @@
 """`tbench swebench-pro evaluate`, `analyze-errors`, `visualize`, `import` and `project`."""
 
+import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,12 +10,15 @@ import click
 
 from terminalbench.cli.options import PATH, json_option
 from terminalbench.cli.output import print_json, text_width
-from terminalbench.cli.swebench_pro.options import executor_option, results_file_option, shard_option
+from terminalbench.cli.swebench_pro import executor_option, results_file_option, shard_option
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
+from terminalbench.text.foreign import printable
+from terminalbench.text.numbers import NOTHING, plural, some, tokens
+from terminalbench.text.paths import from_here, typed
+from terminalbench.text.table import fitted
 
 if TYPE_CHECKING:
     from terminalbench.swebench_pro.evaluate import EvaluationResult
-    from terminalbench.swebench_pro.instances import TaskInstance
     from terminalbench.swebench_pro.predictions import Predictions
 
 
@@ -72,9 +77,12 @@ def evaluate_command(
     the folder, by instance and arm; the batch with its trials is beside it. Run it again to continue: verdicts
     on the same patches are kept, errors are tried again. Exit code 3: some have no verdict.
     """
+    from terminalbench.cli.progress import RunTeller
     from terminalbench.experiments.environments import usual_environment
     from terminalbench.swebench_pro.dataset import parts_of
+    from terminalbench.swebench_pro.evaluate import FOLDER, LocalEvaluation, evaluate_local, evaluate_official
     from terminalbench.swebench_pro.instances import Picks, read_folder, select
+    from terminalbench.swebench_pro.official import Checkout, EvaluatorSettings
     from terminalbench.swebench_pro.predictions import find, read
 
     every = read_folder(tasks)
@@ -83,18 +91,19 @@ def evaluate_command(
     given = [read(file, known).only(wanted) for file in find(predictions_dir, parts_of(arms))]
     for arm in given:
         _tell(arm)
+    folder = predictions_dir / FOLDER
     if eval_mode == "local":
-        done = _local(
-            given,
-            instances,
-            predictions_dir,
-            (container_env or usual_environment(), max_workers, timeout, executor),
-            quiet=as_json,
-        )
+        how = LocalEvaluation(container_env or usual_environment(), max_workers, timeout, executor)
+        teller = RunTeller(quiet=as_json)
+        with teller:
+            listener = teller.listener("evaluating {trials} in batch {number} ({place})")
+            done = evaluate_local(given, instances, folder, how, listener)
+        teller.done()
+    elif evaluator is None:
+        raise UserError("--eval-mode official needs a checkout of the evaluator: --evaluator CHECKOUT")
     else:
-        if evaluator is None:
-            raise UserError("--eval-mode official needs a checkout of the evaluator: --evaluator CHECKOUT")
-        done = _official(given, instances, predictions_dir, evaluator, (evaluator_python, max_workers, timeout))
+        drive = EvaluatorSettings(evaluator_python or sys.executable, max_workers, timeout)
+        done = evaluate_official(given, instances, folder, Checkout.at(evaluator), drive)
     _show(done, given, as_json=as_json)
     if done.interrupted:
         return EXIT_INTERRUPTED
@@ -104,8 +113,6 @@ def evaluate_command(
 
 def _tell(arm: "Predictions") -> None:
     """Say what a file has too much or too little of."""
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import plural, some
 
     for noun, what, ids in (
         ("prediction", "for unknown instances", arm.unknown),
@@ -117,48 +124,8 @@ def _tell(arm: "Predictions") -> None:
             click.echo(printable(f"{arm.arm}: {plural(len(ids), noun)} {what}: {some(list(ids), 3)}"), err=True)
 
 
-def _local(
-    given: "Sequence[Predictions]",
-    instances: "Sequence[TaskInstance]",
-    folder: Path,
-    how: tuple[str, int, float | None, str | None],
-    *,
-    quiet: bool,
-) -> "EvaluationResult":
-    from terminalbench.cli.progress import RunTeller
-    from terminalbench.swebench_pro.evaluate import FOLDER, LocalEvaluation, evaluate_local
-
-    teller = RunTeller(quiet=quiet)
-    with teller:
-        listener = teller.listener("evaluating {trials} in batch {number} ({place})")
-        done = evaluate_local(given, instances, folder / FOLDER, LocalEvaluation(*how), listener)
-    teller.done()
-    return done
-
-
-def _official(
-    given: "Sequence[Predictions]",
-    instances: "Sequence[TaskInstance]",
-    folder: Path,
-    evaluator: Path,
-    how: tuple[str | None, int, float | None],
-) -> "EvaluationResult":
-    import sys
-
-    from terminalbench.swebench_pro.evaluate import FOLDER, evaluate_official
-    from terminalbench.swebench_pro.official import Checkout, EvaluatorSettings
-
-    python, workers, timeout = how
-    drive = EvaluatorSettings(python or sys.executable, workers, timeout)
-    return evaluate_official(given, instances, folder / FOLDER, Checkout.at(evaluator), drive)
-
-
 def _show(done: "EvaluationResult", given: "Sequence[Predictions]", *, as_json: bool) -> None:
     from terminalbench.swebench_pro.verdicts import count
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.numbers import NOTHING
-    from terminalbench.text.paths import from_here
-    from terminalbench.text.table import fitted
 
     counts = {arm.arm: count(one for one in done.verdicts if one.arm == arm.arm) for arm in given}
     for problem in done.problems:
@@ -197,11 +164,8 @@ def analyze_errors_command(results: Path, output_dir: Path | None, traces: bool)
     Writes final_error_analysis_<time>.md and final_errors_<time>.json; the last of each is also called latest. Results
     of AtomicGuard are read too.
     """
-    from datetime import UTC, datetime
-
     from terminalbench.swebench_pro.error_analysis import analyze
     from terminalbench.swebench_pro.error_report import summary, write
-    from terminalbench.text.paths import typed
 
     found = analyze(results, traces=traces)
     written = write(found, output_dir or results.parent, datetime.now(UTC))
@@ -247,8 +211,6 @@ def draw(results: Sequence[Path], output: Path, resolved: Path | None = None) ->
     """Write the charts of results below a folder, and say where."""
     from terminalbench.swebench_pro.rows import read_arms
     from terminalbench.swebench_pro.visualize import FOLDER, make_charts, with_verdicts, write
-    from terminalbench.text.foreign import printable
-    from terminalbench.text.paths import typed
 
     found = read_arms(results)
     charts = make_charts(with_verdicts(found.rows, resolved), found.bad_lines)
@@ -273,13 +235,9 @@ def import_command(folder: Path, output_dir: Path) -> int:
     """
     from terminalbench.swebench_pro.legacy import read_legacy
     from terminalbench.swebench_pro.projections import write
-    from terminalbench.text.numbers import plural, tokens
-    from terminalbench.text.paths import typed
 
     if output_dir.resolve() == folder.resolve():
-        raise UserError(
-            "--output-dir must not be the folder that is imported", where=str(folder), hint="name another --output-dir"
-        )
+        raise UserError("is the folder that is imported", where="--output-dir", hint="name another folder")
     found = read_legacy(folder)
     made = write(found.sources, output_dir)
     click.echo(f"{plural(made.rows, 'run')}, {plural(made.traces, 'graph')}: {typed(made.results)}")
@@ -312,8 +270,6 @@ def project_command(batches: tuple[str, ...], output_dir: Path | None, submissio
     from terminalbench.swebench_pro.predictions import write_submission
     from terminalbench.swebench_pro.projections import project
     from terminalbench.swebench_pro.verdicts import merge_evaluations
-    from terminalbench.text.numbers import plural
-    from terminalbench.text.paths import typed
 
     found, output = batches_of(batches, output_dir)
     made = project(found, output)
@@ -325,7 +281,6 @@ def project_command(batches: tuple[str, ...], output_dir: Path | None, submissio
         click.echo(f"verdicts: {typed(verdicts)}")
     if submission is not None:
         for told in write_submission(output, submission):
-            click.echo(
-                f"submission: {typed(told.folder)}: {told.verdicts} of {plural(told.runs, 'run')} with a verdict"
-            )
+            judged = f"{told.verdicts} of {plural(told.runs, 'run')} with a verdict"
+            click.echo(f"submission: {typed(told.folder)}: {judged}")
     return EXIT_OK

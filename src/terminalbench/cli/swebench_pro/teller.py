@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from terminalbench.cli.progress import RunTeller
 from terminalbench.errors import UserError
@@ -28,9 +28,6 @@ class ArmTeller(RunTeller):
         super().__init__(quiet=False)
         self._arms = _arms() if watch else None
         self._log = ExperimentLog(log_file) if log_file is not None else None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self._arms is not None:

@@ -8,7 +8,7 @@ from terminalbench.analytics.error_groups import deciding_step
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES
 from terminalbench.experiments.batch import allocate
 from terminalbench.report.write import explained, open_source
-from terminalbench.text.failures import FAILURES, failure_advice, failure_words
+from terminalbench.text.reasons import FAILURES, failure_advice, failure_words
 
 
 def test_each_cause_has_its_share_the_verifiers_line_and_the_deciding_step(tmp_path: Path) -> None:

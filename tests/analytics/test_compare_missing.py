@@ -19,7 +19,7 @@ from terminalbench.index.queries import Rerun
 from terminalbench.records.trial import Outcome
 from terminalbench.report.comparison import comparison_text
 from terminalbench.report.sentences import looks_sentence, missing_sentence
-from terminalbench.text.doubts import doubt
+from terminalbench.text.reasons import doubt
 
 
 def test_crashes_both_ways() -> None:

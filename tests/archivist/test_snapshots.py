@@ -15,8 +15,7 @@ from terminalbench.archivist.store import open_store
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import PlannedTask
-from terminalbench.experiments.planner import Selection
-from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
+from terminalbench.experiments.planner import Selection, plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import LessonsTable
 from terminalbench.records.lesson import Lesson, LessonScope
 from terminalbench.records.trial import TaskRef

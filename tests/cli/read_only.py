@@ -31,7 +31,7 @@ for number, (arguments, env) in enumerate(runs):
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 _MODULES = (
-    "terminalbench.analytics.compare", "terminalbench.analytics.run", "terminalbench.cli.app", "terminalbench.cli.line",
+    "terminalbench.analytics.compare", "terminalbench.analytics.run", "terminalbench.cli.app", "terminalbench.cli.output",
     "terminalbench.cli.select", "terminalbench.dashboard.answers", "terminalbench.index.results", "terminalbench.lab.analyze",
     "terminalbench.lab.compare", "terminalbench.lab.analyze", "terminalbench.report.export", "terminalbench.report.write",
     "terminalbench.runner.run", "terminalbench.text.screen", "rich.live", "support.warm",

@@ -23,7 +23,7 @@ from terminalbench.json_files import read_json, write_json
 from terminalbench.records.trial import TaskRef
 from terminalbench.report.run_end import next_steps
 from terminalbench.runner.resume import missing_cells
-from terminalbench.text.doubts import doubt
+from terminalbench.text.reasons import doubt
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ANALYSIS = {"alpha": 0.05, "infra_errors": "exclude"}

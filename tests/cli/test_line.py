@@ -9,8 +9,8 @@ import pytest
 
 from support.results import make_plan, make_trial
 from terminalbench.cli import line
-from terminalbench.cli.line import ProgressLine
 from terminalbench.cli.main import main as run_tbench
+from terminalbench.cli.output import ProgressLine
 from terminalbench.experiments.batch import allocate
 from terminalbench.index.store import FILE_NAME
 

@@ -20,8 +20,7 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.index.store import open_index
 from terminalbench.json_files import encode_json
 from terminalbench.records.trial import Usage
-from terminalbench.text.doubts import doubt
-from terminalbench.text.failures import failure_advice, failure_words
+from terminalbench.text.reasons import doubt, failure_advice, failure_words
 
 FAILED = "FAIL: test_sum (x)\n----------\nAssertionError: 3 != 4\n\n" + "".join(f"line {n}\n" for n in range(100))
 

@@ -16,7 +16,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
 from terminalbench.experiments.lessons import draw
 from terminalbench.experiments.plan import Plan
-from terminalbench.experiments.snapshots import plan_with_lessons
+from terminalbench.experiments.planner import plan_with_lessons
 from terminalbench.index.exposures import exposed_trials
 from terminalbench.json_files import read_json
 

@@ -7,8 +7,8 @@ import pytest
 
 from support.results import make_plan
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.envfile import secrets_of
 from terminalbench.experiments.plan import ProfileRecord
-from terminalbench.experiments.plan_secrets import secrets_of
 
 
 def test_the_env_file_and_the_named_variables_of_a_plan_are_found(

@@ -12,9 +12,9 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import write_json
 from terminalbench.records.trial import TaskRef
 from terminalbench.report.text import COUNTED, matrix, money, profile_table, summary
-from terminalbench.text.doubts import DOUBTFUL_COUNT, doubt
 from terminalbench.text.foreign import printable
 from terminalbench.text.outcomes import LOST, MARKS, legend
+from terminalbench.text.reasons import DOUBTFUL_COUNT, doubt
 from terminalbench.text.table import columns
 
 

@@ -15,7 +15,7 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.records.trial import Usage
 from terminalbench.report.trial import ShownSteps, trial_text, usage_lines
 from terminalbench.secrets.values import Secrets
-from terminalbench.text.doubts import doubt
+from terminalbench.text.reasons import doubt
 
 HOSTILE = "red \x1b[31m bell \x07 title \x1b]0;owned\x07 \u202e"
 

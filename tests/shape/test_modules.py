@@ -48,6 +48,18 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
         yield from getattr(node, block, ())
 
 
+@cache
+def every_statement(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """All statements of a module, inner ones included: far fewer than its nodes."""
+    found: list[ast.AST] = []
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        inner = list(statements(waiting.pop()))
+        found += inner
+        waiting += inner
+    return tuple(found)
+
+
 def import_graph(src: Path) -> dict[str, set[str]]:
     found = modules(src)
     graph: dict[str, set[str]] = {}

@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 from functools import cache
 
-from shape.test_modules import SRC, imported, modules, parsed
+from shape.test_modules import SRC, every_statement, imported, modules, parsed
 
 SHARED = {"Analysis", "Change", "Choice", "Plan", "Task"}
 """Names of more than one class; may only shrink. Those of `workflow.generators` stand in the form that a model is shown."""
@@ -78,7 +78,7 @@ def classes() -> dict[str, list[str]]:
     """The modules of every class, by its name without a leading underscore."""
     found: dict[str, list[str]] = defaultdict(list)
     for module, tree in trees().items():
-        for node in ast.walk(tree):
+        for node in every_statement(tree):
             if isinstance(node, ast.ClassDef):
                 found[node.name.lstrip("_")].append(f"{module}:{node.name}")
     return found
@@ -154,7 +154,7 @@ def test_the_first_line_of_a_docstring_is_a_statement() -> None:
         f"{module}: {text.splitlines()[0]}"
         for module, tree in trees().items()
         if any(within(module, package) for package in STATED)
-        for node in ast.walk(tree)
+        for node in (tree, *every_statement(tree))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if (text := ast.get_docstring(node) or "") and re.match(r"(What|Whether|How|Who|Where|Which|When|Why)\b", text)
     ]
@@ -169,7 +169,7 @@ def within(module: str, package: str) -> bool:
 def libraries(tree: ast.Module) -> set[str]:
     """The top packages that a module imports, at its top or inside a function."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in every_statement(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -14,10 +14,10 @@ from terminalbench.experiments.profile_changes import differences
 from terminalbench.harbor.read.delivery import not_connected
 from terminalbench.records.trial import Delivery, Outcome, TaskRef
 from terminalbench.records.values import elapsed_sec
-from terminalbench.text.doubts import doubt
 from terminalbench.text.foreign import cut
 from terminalbench.text.names import ORACLE
 from terminalbench.text.numbers import plural, some
+from terminalbench.text.reasons import doubt
 
 _SHOWN = 3
 _LONGEST = 40

@@ -19,8 +19,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.faults import ErrorClass, Fault
 from terminalbench.index.queries import CellState
 from terminalbench.records.trial import TAMPERING, Finding, Outcome, ReadState, TaskRef
-from terminalbench.text.failures import failure_advice, failure_words
 from terminalbench.text.foreign import flat
+from terminalbench.text.reasons import failure_advice, failure_words
 
 UNFINISHED = "unfinished"
 NAMED = 12

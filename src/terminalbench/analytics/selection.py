@@ -13,8 +13,8 @@ from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
+from terminalbench.experiments.envfile import secrets_of
 from terminalbench.experiments.plan import Plan
-from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.store import open_index

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, ListCommand, json_option, picks
-from terminalbench.cli.output import print_json, say, text_width
+from terminalbench.cli.output import print_json, text_width, working
 from terminalbench.cli.select import on_batches
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
-from terminalbench.text.doubts import doubt
-from terminalbench.text.failures import failure_words
+from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import plural
 from terminalbench.text.paths import from_here
+from terminalbench.text.reasons import doubt, failure_words
+from terminalbench.text.table import wrapped
 
 if TYPE_CHECKING:
     from terminalbench.analytics.divergence import ForkDecision
@@ -172,7 +172,8 @@ def errors_command(
     if as_json:
         print_json(report)
     else:
-        say(*(_versus(report, *versus) if versus is not None else _report_lines(report)))
+        lines = _versus(report, *versus) if versus is not None else _report_lines(report)
+        click.echo("\n".join(wrapped(map(printable, lines), text_width(), whole_words=False)))
 
 
 def _report_lines(report: "ErrorReport") -> list[str]:

@@ -12,8 +12,7 @@ from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.numbers import some
 from terminalbench.text.outcomes import word
 from terminalbench.text.paths import from_here
-from terminalbench.text.table import columns
-from terminalbench.text.wrap import wrapped
+from terminalbench.text.table import columns, wrapped
 
 if TYPE_CHECKING:
     from terminalbench.lab.check import CheckReport, TaskCheck

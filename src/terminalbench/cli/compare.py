@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from terminalbench.cli.completion import batch_names
-from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, json_option, reading_options, results_option, root_option
-from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.output import print_json, text_width, working
 
 if TYPE_CHECKING:
     from terminalbench.formats.row import ReadOptions

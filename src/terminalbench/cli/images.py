@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from terminalbench.cli.commands import group
-from terminalbench.cli.line import StatusLine
 from terminalbench.cli.options import PATH, json_option
-from terminalbench.cli.output import print_json
+from terminalbench.cli.output import StatusLine, print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_OK, TbenchError, UserError
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import duration, moment, plural, size

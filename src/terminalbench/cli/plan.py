@@ -22,7 +22,7 @@ from terminalbench.errors import EXIT_OK
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import dollars, duration, noun, plural, some
 from terminalbench.text.paths import typed
-from terminalbench.text.wrap import wrapped, wrapped_command
+from terminalbench.text.table import wrapped, wrapped_command
 
 if TYPE_CHECKING:
     from terminalbench.experiments.experiment import Experiment

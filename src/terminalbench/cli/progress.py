@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from terminalbench.cli.line import ProgressLine, StatusLine
-from terminalbench.cli.output import text_width
+from terminalbench.cli.output import ProgressLine, StatusLine, text_width
 from terminalbench.experiments.plan import exclusion_lines
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import run_line

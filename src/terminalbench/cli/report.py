@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, results_option, root_option
+from terminalbench.cli.output import working
 from terminalbench.errors import UserError
 from terminalbench.text.foreign import printable
 from terminalbench.text.paths import from_here

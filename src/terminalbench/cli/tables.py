@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, json_option, reading_options, results_option
-from terminalbench.cli.output import print_json
+from terminalbench.cli.output import print_json, working
 from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import UserError
 from terminalbench.files import write_bytes

@@ -148,7 +148,7 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
 
     Exit code 0: the training is over; 3: more nights are planned, or no search came to anything; 130: interrupted.
     """
-    from terminalbench.cli.line import StatusLine
+    from terminalbench.cli.output import StatusLine
     from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
     from terminalbench.trainer.journal import NightEntry
     from terminalbench.trainer.lineage import LineageStore

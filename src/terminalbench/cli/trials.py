@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from terminalbench.cli.completion import batch_names, trial_words
-from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, json_option, labels_of, results_option
-from terminalbench.cli.output import print_json, text_width
+from terminalbench.cli.output import print_json, text_width, working
 from terminalbench.errors import UserError
 from terminalbench.text.foreign import cut, printable, printable_json, short
 from terminalbench.text.numbers import cost, dollars, moment, plural
 from terminalbench.text.outcomes import RUNNING
 from terminalbench.text.paths import typed
-from terminalbench.text.table import columns, fitted
-from terminalbench.text.wrap import wrapped
+from terminalbench.text.table import columns, fitted, wrapped
 
 if TYPE_CHECKING:
     from terminalbench.analytics.labels import Label
@@ -129,7 +127,7 @@ def show_command(trial: tuple[str, ...], steps: str | None, full: bool, results:
     """
     import msgspec
 
-    from terminalbench.experiments.plan_secrets import secrets_of
+    from terminalbench.experiments.envfile import secrets_of
     from terminalbench.index.plans import plan_or_none
     from terminalbench.json_files import encode_json
     from terminalbench.lab.trial import find_attempt, find_trial

@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from terminalbench.cli.completion import batch_names
-from terminalbench.cli.line import working
 from terminalbench.cli.options import PATH, ListCommand, experiment_argument, json_option, results_option, root_option
-from terminalbench.cli.output import print_json
+from terminalbench.cli.output import print_json, working
 from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_OK, TbenchError, UserError
 from terminalbench.text.foreign import printable
 from terminalbench.text.numbers import moment, plural, size

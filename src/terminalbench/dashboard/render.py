@@ -9,8 +9,7 @@ from terminalbench.dashboard.frame import NIGHTS, Crumb, Page
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.live import LISTED
 from terminalbench.text import foreign, numbers, outcomes
-from terminalbench.text.doubts import doubt
-from terminalbench.text.failures import failure_words
+from terminalbench.text.reasons import doubt, failure_words
 from terminalbench.version import __version__
 
 if TYPE_CHECKING:

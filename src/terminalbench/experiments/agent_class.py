@@ -6,6 +6,7 @@ trial (`harbor.preflight`). Base classes are followed, also into other modules t
 
 import ast
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -21,52 +22,52 @@ RECORD = "AGENT_INFO"
 def class_problem(path: str, search: Sequence[str]) -> Problem | None:
     """Return what is wrong with an agent at `module:Class` whose module is found: no Python, or no such class."""
     module, _, name = path.partition(":")
-    file = _file(module, search)
-    if file is None:
-        return None
     try:
-        source = _source(module, file)
+        source = _read(module, search)
     except SyntaxError as error:
-        return Problem("agent", f"{file} cannot be read as Python: {error.msg} (line {error.lineno})")
+        return Problem("agent", f"{error.filename} cannot be read as Python: {error.msg} (line {error.lineno})")
     except (OSError, ValueError, RecursionError):
         return None
-    if name in source.imported or source.may_make(name):
+    if source is None or source.may_make(name):
         return None
-    hint = did_you_mean(name, list(source.classes)) or f"{file.name} defines no class"
-    return Problem("agent", f'{file} has no class "{name}"', hint)
+    hint = did_you_mean(name, list(source.classes)) or f"{source.file.name} defines no class"
+    return Problem("agent", f'{source.file} has no class "{name}"', hint)
+
+
+def find_class(path: str, search: Sequence[str]) -> "AgentClass | None":
+    """Return the class at `module:Class`; None when its source cannot be found or read."""
+    module, _, name = path.partition(":")
+    if not module.startswith("harbor."):  # Harbor's have no record
+        with suppress(OSError, SyntaxError, ValueError, RecursionError):
+            source = _read(module, search)
+            return source.look_up(name) if source is not None else None
+    return None
 
 
 @frozen
 class AgentClass:
     """A class in a module whose source was found."""
 
-    source: "_ClassSource"
+    module: "_ModuleSource"
     node: ast.ClassDef
-    search: tuple[str, ...]
-
-    @classmethod
-    def find(cls, path: str, search: Sequence[str]) -> "AgentClass | None":
-        """Return the class at `module:Class`; None when its source cannot be found or read."""
-        module, _, name = path.partition(":")
-        return _class(module, name, tuple(search))
 
     def record(self) -> dict[str, Any]:
         """Return its `AGENT_INFO`, else that of the first base class with one; empty without."""
         for found in self._lineage():
-            value = found._assigned(RECORD)
-            if value is not None:
-                return _literal(value, f"{found.source.file}:{value.lineno}")
+            if (value := found._assigned(RECORD)) is not None:
+                return _literal(value, f"{found.module.file}:{value.lineno}")
         return {}
 
     def defaults(self) -> dict[str, str]:
         """Return the texts that its options have by default, as far as they are written there: some name a file."""
         found: dict[str, str] = {}
         for one in self._lineage():
-            model = one._assigned("options_model")
-            described = one._resolve(model) if model is not None else None
+            described = one.module.look_up(_dotted(one._assigned("options_model")))
             texts = described._field_texts() if described is not None else {}
-            inits = (part for part in one.node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__")
-            found = {**texts, **(_argument_texts(init.args) if (init := next(inits, None)) else {}), **found}
+            for part in one.node.body:
+                if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                    texts |= _argument_texts(part.args)
+            found = {**texts, **found}
         return found
 
     def _assigned(self, name: str) -> ast.expr | None:
@@ -81,11 +82,13 @@ class AgentClass:
         """Return the texts that fields of an options model are set to, or to `Field(default=...)`."""
         found = {}
         for part in self.node.body:
-            value = part.value if isinstance(part, ast.AnnAssign) else None
+            if not isinstance(part, ast.AnnAssign):
+                continue
+            value = part.value
             if isinstance(value, ast.Call):
                 named = [keyword.value for keyword in value.keywords if keyword.arg == "default"]
                 value = next(iter([*value.args[:1], *named]), None)
-            if isinstance(part, ast.AnnAssign) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 found[_dotted(part.target)] = value.value
         return found
 
@@ -93,19 +96,17 @@ class AgentClass:
         """Return the class, then its bases, depth first, as far as their sources are found."""
         yield self
         for base in self.node.bases:
-            if (found := self._resolve(base)) is not None:
+            found = self.module.look_up(_dotted(base.value if isinstance(base, ast.Subscript) else base))
+            if found is not None:
                 yield from found._lineage()
-
-    def _resolve(self, expression: ast.expr) -> "AgentClass | None":
-        dotted = _dotted(expression.value if isinstance(expression, ast.Subscript) else expression)
-        return self.source.look_up(dotted, self.search)
 
 
 @frozen
-class _ClassSource:
-    module: str
+class _ModuleSource:
+    name: str
     file: Path
     tree: ast.Module
+    search: tuple[str, ...]
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
@@ -114,63 +115,52 @@ class _ClassSource:
     @cached_property
     def imported(self) -> dict[str, str]:
         """Return what each imported name stands for: `module` or `module.name`."""
-        package = self.module if self.file.name == "__init__.py" else self.module.rpartition(".")[0]
+        package = self.name.split(".") if self.file.name == "__init__.py" else self.name.split(".")[:-1]
         names: dict[str, str] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
-                names |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
-                          for a in node.names}  # fmt: skip
+                for alias in node.names:
+                    top = alias.name.partition(".")[0]
+                    names[alias.asname or top] = alias.name if alias.asname else top
             elif isinstance(node, ast.ImportFrom):
-                above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-                base = ".".join([*above, *([node.module] if node.module else [])])
+                above = package[: len(package) - node.level + 1] if node.level else []
+                base = ".".join([*above, *filter(None, [node.module])])
                 names |= {alias.asname or alias.name: f"{base}.{alias.name}" for alias in node.names}
         return names
 
     def may_make(self, name: str) -> bool:
         """Return whether the module binds a name by a statement, or may bind any."""
-        made = {node.name for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-        made |= {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)} - {""}
-        return not (made | self.imported.keys()).isdisjoint({name, "__getattr__", "*", "globals", "setattr", "exec"})
+        nodes = list(ast.walk(self.tree))
+        made = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        made |= {node.id for node in nodes if isinstance(node, ast.Name)} | self.imported.keys()
+        return not made.isdisjoint({name, "__getattr__", "*", "globals", "setattr", "exec"})
 
-    def look_up(self, dotted: str, search: tuple[str, ...]) -> AgentClass | None:
+    def look_up(self, dotted: str) -> AgentClass | None:
         """Return the class that `dotted` means in this module."""
         if dotted in self.classes:
-            return AgentClass(self, self.classes[dotted], search)
+            return AgentClass(self, self.classes[dotted])
         first, _, rest = dotted.partition(".")
-        target = ".".join(filter(None, [self.imported.get(first), rest]))
-        module, _, name = target.rpartition(".")
-        return _class(module, name, search) if first in self.imported and module != self.module else None
+        module, _, name = ".".join(filter(None, [self.imported.get(first), rest])).rpartition(".")
+        own = first not in self.imported or module == self.name
+        return None if own else find_class(f"{module}:{name}", self.search)
 
 
-def _source(module: str, file: Path) -> _ClassSource:
-    """A module's source; one that several classes are looked up in is read once, as long as its file stays as it is."""
-    status = file.stat()
-    return _parsed(module, file, status.st_mtime_ns, status.st_size)
-
-
-@cache
-def _parsed(module: str, file: Path, _mtime_ns: int, _size: int) -> _ClassSource:
-    return _ClassSource(module, file, ast.parse(file.read_bytes()))
-
-
-def _class(module: str, name: str, search: tuple[str, ...]) -> AgentClass | None:
-    file = _file(module, search) if not module.startswith("harbor.") else None  # Harbor's have no record
-    try:
-        source = _source(module, file) if file is not None else None
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
-    return source.look_up(name, search) if source is not None else None
-
-
-def _file(module: str, search: Sequence[str]) -> Path | None:
-    """Return where the source of a module is, looked for as a file: packages are not imported on the way."""
+def _read(module: str, search: Sequence[str]) -> _ModuleSource | None:
+    """Return the source of a module, looked for as a file: packages are not imported on the way."""
     *packages, name = module.split(".")
     for place in search:
         folder = Path(place).joinpath(*packages)
         for file in (folder / f"{name}.py", folder / name / "__init__.py"):
             if is_file(file):
-                return file
+                status = file.stat()
+                return _parsed(module, file, tuple(search), status.st_mtime_ns, status.st_size)
     return None
+
+
+@cache
+def _parsed(module: str, file: Path, search: tuple[str, ...], _mtime_ns: int, _size: int) -> _ModuleSource:
+    """Return a source, read once for all classes that are looked up in it, as long as its file stays as it is."""
+    return _ModuleSource(module, file, ast.parse(file.read_bytes(), str(file)), search)
 
 
 def _argument_texts(arguments: ast.arguments) -> dict[str, str]:
@@ -190,9 +180,8 @@ def _literal(value: ast.expr, where: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise UserError(
-            f"{RECORD} must be a table of plain values, because it is read without running the code", where=where
-        )
+        what = f"{RECORD} must be a table of plain values, because it is read without running the code"
+        raise UserError(what, where=where)
     return found
 
 

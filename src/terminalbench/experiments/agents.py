@@ -15,7 +15,8 @@ from typing import Any, Literal, TypedDict
 
 from terminalbench import registry
 from terminalbench.errors import InvalidFile, UserError
-from terminalbench.experiments.agent_class import RECORD, AgentClass
+from terminalbench.experiments.agent_class import RECORD, find_class
+from terminalbench.llm.local.spec import is_local, parse_local
 from terminalbench.strict import Problems, given, key, shown, table
 
 
@@ -137,6 +138,12 @@ RESERVED_OPTIONS = ("mcp_config", "mcp_source", "mcp_extras", "hooks")
 """Options of our Claude Code agent that a profile sets by its own keys."""
 
 
+TERMINUS = "terminus-2"
+"""Harbor's agent that asks its model from the host."""
+_TERMINUS_CLASS = "terminalbench.harbor.agents.local_terminus:LocalTerminus"
+_IN_SANDBOX = "claude-code"
+
+
 @cache
 def _harbor() -> dict[str, Any]:
     return json.loads((Path(__file__).parent / "harbor.json").read_bytes())
@@ -178,7 +185,7 @@ def agent_info(spec: str, root: Path | None = None) -> AgentInfo | None:
     path = registry.import_path("agents", spec)
     if path is None:
         return None
-    found = AgentClass.find(path, [*([str(root)] if root is not None else []), *sys.path])
+    found = find_class(path, [*([str(root)] if root is not None else []), *sys.path])
     if found is None:
         return AgentInfo(name=spec, import_path=path, any_options=True)
     values = _checked(found.record(), path)
@@ -197,3 +204,29 @@ def _checked(record: dict[str, Any], path: str) -> dict[str, Any]:
     if problems.found:
         raise InvalidFile(path, problems.found)
     return values
+
+
+def whole_model(model: str | None, agent: AgentInfo, root: Path, where: str, problems: Problems) -> str | None:
+    """The model, one that is a file by its whole path. What is wrong with it is noted at the key that names it."""
+    if not is_local(model):
+        return model
+    try:
+        found = parse_local(model, root)
+    except UserError as error:
+        problems.add(where, error.what, error.hint)
+        return None
+    if found.path.is_dir():
+        problems.add(where, f"{found.path} is a folder", "name the .gguf file in it")
+        return None
+    if not found.path.is_file():
+        problems.add(where, f"there is no model file {found.path}", "name a .gguf file: local:FILE.gguf")
+        return None
+    if agent.name != TERMINUS and (agent.import_path is None or agent.name == _IN_SANDBOX):
+        problems.add(where, f"agent {agent.name} cannot use a local: model", "guarded, ollama and terminus-2 do")
+        return None
+    return str(found)
+
+
+def agent_class(agent: AgentInfo, model: str | None) -> str | None:
+    """The import path of an agent; None for one that Harbor knows by name."""
+    return _TERMINUS_CLASS if agent.name == TERMINUS and is_local(model) else agent.import_path

@@ -22,7 +22,7 @@ from terminalbench.experiments.resolve_profiles import Inheritance
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import broken, declared_names, foreign_file, variables
 from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
-from terminalbench.strict import Problems, find_path, given, is_file, is_folder, join, read, read_toml
+from terminalbench.strict import Problems, find_path, is_file, is_folder, join, read, read_toml
 from terminalbench.text.names import ORACLE, fits, is_glob
 from terminalbench.text.paths import typed
 
@@ -311,25 +311,21 @@ class _Loader:
             return []
         if not raw:
             self.problems.add("profiles", "must hold at least one profile", "add a [profiles.<key>] table")
-        quiet = Problems()  # `read` above has already reported what is wrong in the tables
-        valid = {key: profile for key, profile in raw.items() if isinstance(profile, Mapping)}
-        own = {key: given(tables.ProfileTable, profile, "", quiet) for key, profile in valid.items()}
+        valid = {key: profile for key, profile in table.profiles.items() if isinstance(raw[key], Mapping)}
+        own = {key: tables.given_keys(profile) for key, profile in valid.items()}
         champions = self._champions(own)
-        declared = self.raw.get("defaults")
-        defaults = given(tables.ProfileDefaults, declared, "", quiet) if isinstance(declared, Mapping) else {}
-        environment = registry.import_path("environments", table.run.container_env)
         shared = Inheritance(
-            own,
-            defaults,
-            table.mcp.aliases,
-            self.root,
-            self.problems,
-            self.notes,
-            private,
-            environment,
-            {*champions},
-            self.thorough,
-            table.run.harbor_args,
+            own=own,
+            defaults=tables.given_keys(table.defaults),
+            aliases=table.mcp.aliases,
+            root=self.root,
+            problems=self.problems,
+            notes=self.notes,
+            private=private,
+            environment=registry.import_path("environments", table.run.container_env),
+            complete=champions.keys(),
+            thorough=self.thorough,
+            arguments=table.run.harbor_args,
         )
         profiles = [profile for key in own if (profile := shared.resolve(key)) is not None]
         for profile in profiles:

@@ -1,18 +1,24 @@
-"""Reading env files. Values stay in memory; nothing here prints them.
+"""Reading env files, and the secrets that the profiles of a plan take from them. Nothing here prints or stores a value.
 
 This process remembers what it read, so that its last error message can leave the secrets out.
 """
 
 import io
 import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+import stat
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from terminalbench.errors import UserError
-from terminalbench.secrets.find import VARIABLE, is_secret
-from terminalbench.secrets.values import Secrets
+from terminalbench.secrets.find import VARIABLE, is_secret, last_name, references, secret_names, texts
+from terminalbench.secrets.values import NONE, Secrets
 
+if TYPE_CHECKING:
+    from terminalbench.experiments.plan import Plan
+
+_LARGEST_FILE = 1 << 20
 _read: set[tuple[str, str]] = set()
 
 
@@ -86,3 +92,47 @@ def _why_not(text: str) -> tuple[str, str | None]:
     if value.count(quote) == 1:
         return f"a quote ({quote}) opens here and is not closed", None
     return "something follows the closing quote", "quote the whole value"
+
+
+def secrets_of(plan: "Plan | None") -> Secrets:
+    """Return the environment's secrets by name, and those that profiles of a plan read, as far as they are here."""
+    return Secrets.of_environment(os.environ) | secrets_of_profiles(plan)
+
+
+def secrets_of_profiles(plan: "Plan | None", environ: Mapping[str, str] = os.environ) -> Secrets:
+    """Return what the profiles of a plan read alone, for a caller that knows what the environment holds."""
+    if plan is None:
+        return NONE
+    said = {found for record in plan.profiles for found in texts(record.content)}
+    referred = {(last_name(key), name) for key, text in said for name in references(text)}
+    values = [
+        value
+        for label, name in referred
+        if (value := environ.get(name, "")) and (is_secret(name, value) or is_secret(label, value))
+    ]
+    told = [environ.get(name, "") for name in references(plan.notify.urls if plan.notify else [])]
+    values += [value for value in told if not value.isdigit()]  # a port, a chat: it may stand in any number of a file
+    for read in _env_files(plan):
+        values += [read[name] for name in secret_names(read)]
+    return Secrets.of(values)
+
+
+def env_stamps(plan: "Plan | None") -> tuple[tuple[Path, int, int], ...]:
+    """The env files of a plan that are there, each with its size and its time: they change when the file does."""
+    found: list[tuple[Path, int, int]] = []
+    root = Path(plan.provenance.root or "/") if plan is not None else Path()
+    names = {record.env_file for record in plan.profiles if record.env_file} if plan is not None else set()
+    for file in sorted(root / name for name in names):
+        try:
+            status = file.stat()
+        except (OSError, ValueError):
+            continue
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST_FILE:
+            found.append((file, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def _env_files(plan: "Plan") -> Iterator[dict[str, str]]:
+    for file, _, _ in env_stamps(plan):
+        with suppress(UserError):  # of another user, or no env file: this process can know nothing of it
+            yield read_env_file(file)

@@ -67,16 +67,12 @@ def _place(value: str, root: Path) -> str:
 
 
 def _check_images(run: RunTable, problems: Problems) -> None:
-    if run.images and run.container_env != "local":
-        problems.add(
-            "run.images", 'works only with container_env = "local"', "other environments fetch images themselves"
-        )
-    if run.ca and run.container_env != "local":
-        problems.add(
-            "run.ca",
-            'works only with container_env = "local"',
-            "for other environments, use an image that trusts the certificate",
-        )
+    if run.container_env != "local":
+        only = 'works only with container_env = "local"'
+        if run.images:
+            problems.add("run.images", only, "other environments fetch images themselves")
+        if run.ca:
+            problems.add("run.ca", only, "for other environments, use an image that trusts the certificate")
     for pattern, value in run.images.items():
         if not value.strip() or value != value.strip():
             problems.add(f"run.images.{pattern}", "names nothing", 'write "host", an image, a folder or an archive')

@@ -18,10 +18,10 @@ from terminalbench.experiments.agents import (
     AgentInfo,
     agent_info,
     agent_names,
+    whole_model,
 )
 from terminalbench.experiments.command import CommandReader
 from terminalbench.experiments.mcp import check_code, check_hooks, held_in, read_mcp
-from terminalbench.experiments.model_file import whole_model
 from terminalbench.experiments.profiles import (
     NO_MCP,
     CommandSetup,
@@ -111,16 +111,15 @@ class Inheritance:
         at = join("profiles", key)
         chain = self._chain(key, at)
         own = self._own(chain, at)
+        where = f"{at}.agent" if "agent" in own else "defaults.agent"
         name = own.get("agent") or self.defaults.get("agent") or "claude-code"
         info = agent_info(name, self.root)
         if info is None:
-            where = f"{at}.agent" if "agent" in own else "defaults.agent"
             self.problems.add(where, f'no agent is called "{name}"', did_you_mean(name, agent_names()))
             return None
         own_class = info.import_path if info.import_path and not is_released(info.import_path) else None
         problem = class_problem(own_class, [str(self.root), *sys.path]) if own_class is not None else None
         if problem is not None:
-            where = f"{at}.agent" if "agent" in own else "defaults.agent"
             self.problems.add(where, problem.what, problem.hint)
             return None
         if own_class is not None and self.thorough:

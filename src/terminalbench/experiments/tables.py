@@ -263,6 +263,11 @@ class ProfilePrice:
         return not any((self.input, self.output, self.cache_read, self.cache_write))
 
 
+def given_keys(table: ProfileDefaults) -> dict[str, Any]:
+    """Return the keys that a table sets: the others are None."""
+    return {name: value for name, value in vars(table).items() if value is not None}
+
+
 FREE = ProfilePrice(0.0, 0.0, 0.0, 0.0)
 
 

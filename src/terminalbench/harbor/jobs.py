@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from terminalbench import registry
+from terminalbench.experiments.agents import agent_class
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.environments import OF_THIS_MACHINE, image_entries
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.lessons import wrapped
-from terminalbench.experiments.model_file import agent_class
 from terminalbench.experiments.network import base_url_variables, declared_addresses, model_endpoints, phases
 from terminalbench.experiments.plan import JobSpec, PlannedImages, PlannedTask
 from terminalbench.experiments.profiles import Profile

@@ -18,8 +18,8 @@ import msgspec
 
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.envfile import secrets_of_profiles
 from terminalbench.experiments.plan import Plan
-from terminalbench.experiments.plan_secrets import secrets_of_profiles
 from terminalbench.harbor.read import READER, RESULT
 from terminalbench.harbor.read.results import NOT_READABLE, read_trial
 from terminalbench.harbor.read.treatment import read_treatment, treatment_id

@@ -15,9 +15,9 @@ from terminalbench.analytics.findings.failed_checks import last_lines
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch, allocate
+from terminalbench.experiments.envfile import secrets_of
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import ExclusionKind, JobSpec, Plan, PlannedImages, ProfileRecord
-from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.experiments.planner import Selection
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import QuarantinedTask, write_quarantine

@@ -15,9 +15,8 @@ from terminalbench.errors import TbenchError, UserError, did_you_mean
 from terminalbench.experiments.batch import Batch, batch_numbers, next_number
 from terminalbench.experiments.experiment import Experiment, select_profiles
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan
-from terminalbench.experiments.planner import Selection
+from terminalbench.experiments.planner import Selection, plan_with_lessons
 from terminalbench.experiments.profiles import Profile
-from terminalbench.experiments.snapshots import plan_with_lessons
 from terminalbench.experiments.task_folder import broken
 from terminalbench.harbor.jobs import command, job_config
 from terminalbench.harbor.limits.accounts import LikelyCost

@@ -7,8 +7,8 @@ from pathlib import Path
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import load
+from terminalbench.experiments.envfile import env_stamps
 from terminalbench.experiments.experiment import Experiment
-from terminalbench.experiments.plan_secrets import env_stamps
 from terminalbench.experiments.project import current_project, project_root
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, AnalysisTable
 from terminalbench.formats.row import ReadOptions

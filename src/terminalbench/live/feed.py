@@ -13,8 +13,8 @@ import msgspec
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.envfile import secrets_of
 from terminalbench.experiments.plan import Plan
-from terminalbench.experiments.plan_secrets import secrets_of
 from terminalbench.harbor.limits.control import shared_control
 from terminalbench.harbor.limits.gate import gate_of
 from terminalbench.index.places import ForeignJobs

@@ -19,9 +19,9 @@ from terminalbench.records.trial import Delivery as Delivered
 from terminalbench.records.trial import Finding, Outcome
 from terminalbench.report.model import DeliveryRow, Effort, SupersededRow, ToolUseRow, TrialGroup, TrialRef, WorkflowUse
 from terminalbench.report.text import money
-from terminalbench.text.doubts import doubt
 from terminalbench.text.numbers import plural
 from terminalbench.text.outcomes import word
+from terminalbench.text.reasons import doubt
 
 LISTED = 12
 """How many trials of a group are named; the count says how many there are."""

@@ -19,9 +19,9 @@ from terminalbench.report.charts import chart_css
 from terminalbench.report.charts.svg import esc
 from terminalbench.report.model import Report, TrialRef
 from terminalbench.text import numbers
-from terminalbench.text.doubts import DOUBTFUL_COUNT
 from terminalbench.text.foreign import short, visible
 from terminalbench.text.outcomes import RUNNING, word
+from terminalbench.text.reasons import DOUBTFUL_COUNT
 
 LINKED_TRIALS = 4000
 """Up to so many trials, every one is linked; beyond, those that passed are named by their attempt alone, and where

@@ -19,9 +19,9 @@ from terminalbench.report.model import (
 from terminalbench.report.sentences import headlines, looks_sentence, method_sentence
 from terminalbench.report.text import picked
 from terminalbench.text import outcomes
-from terminalbench.text.doubts import DOUBTFUL_COUNT
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import amount, moment, p_value, percent, plural
+from terminalbench.text.reasons import DOUBTFUL_COUNT
 from terminalbench.text.table import Columns
 
 ROWS = 60

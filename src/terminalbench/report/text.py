@@ -10,7 +10,6 @@ from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, causes, profile_totals, spend
 from terminalbench.records.trial import TAMPERING, Outcome
 from terminalbench.text import outcomes
-from terminalbench.text.doubts import DOUBTFUL_COUNT, doubt
 from terminalbench.text.foreign import printable, shortened
 from terminalbench.text.names import ORACLE, named
 from terminalbench.text.numbers import (
@@ -26,6 +25,7 @@ from terminalbench.text.numbers import (
     points,
 )
 from terminalbench.text.outcomes import word
+from terminalbench.text.reasons import DOUBTFUL_COUNT, doubt
 from terminalbench.text.table import Columns, columns
 
 COUNTED = "passed/measured, then how many were not measured (attempts as marks do not fit):"

@@ -46,7 +46,6 @@ from terminalbench.records.trial import (
     Usage,
 )
 from terminalbench.secrets.values import NONE, Secrets
-from terminalbench.text.doubts import doubt
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import printable
@@ -55,7 +54,8 @@ from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, moment
 from terminalbench.text.numbers import tokens as token_count
 from terminalbench.text.outcomes import RUNNING, word
 from terminalbench.text.paths import from_here
-from terminalbench.text.wrap import wrapped
+from terminalbench.text.reasons import doubt
+from terminalbench.text.table import wrapped
 
 _VERIFIER_LINES = 20
 _CONFIG_LIMIT = 4 << 20

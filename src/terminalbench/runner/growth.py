@@ -18,11 +18,10 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind, GrownFrom
 from terminalbench.experiments.experiment import Experiment, select_profiles
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, ProfileRecord
-from terminalbench.experiments.planner import Selection
+from terminalbench.experiments.planner import Selection, plan_with_lessons, write_snapshot
 from terminalbench.experiments.profile_changes import tells
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.quarantine import quarantine_file
-from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE, RunTable
 from terminalbench.files import write_bytes
 from terminalbench.harbor.jobs import job_config

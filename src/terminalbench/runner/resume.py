@@ -16,11 +16,11 @@ import msgspec
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
+from terminalbench.experiments.envfile import secrets_of
 from terminalbench.experiments.environments import own_variables
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import Exclusion, JobSpec, Plan
-from terminalbench.experiments.plan_secrets import secrets_of
-from terminalbench.experiments.snapshots import check_snapshots
+from terminalbench.experiments.planner import check_snapshots
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.harbor.jobs import wave_config, with_pins
 from terminalbench.harbor.limits.accounts import KnownCost

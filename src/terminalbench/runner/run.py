@@ -12,11 +12,10 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.experiments.batch import Batch, allocate, next_number
+from terminalbench.experiments.envfile import secrets_of
 from terminalbench.experiments.experiment import Experiment, select_profiles
 from terminalbench.experiments.plan import HARBOR_PARALLEL, Exclusion, ExclusionKind, JobSpec, Plan
-from terminalbench.experiments.plan_secrets import secrets_of
-from terminalbench.experiments.planner import Selection
-from terminalbench.experiments.snapshots import plan_with_lessons, write_snapshot
+from terminalbench.experiments.planner import Selection, plan_with_lessons, write_snapshot
 from terminalbench.experiments.tables import RunTable
 from terminalbench.files import write_bytes
 from terminalbench.harbor.jobs import (

@@ -15,8 +15,7 @@ from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
 from terminalbench.text.foreign import printable, visible
 from terminalbench.text.numbers import moment, plural, points, some
 from terminalbench.text.paths import typed
-from terminalbench.text.table import columns, fitted
-from terminalbench.text.wrap import wrapped
+from terminalbench.text.table import columns, fitted, wrapped
 
 if TYPE_CHECKING:
     from terminalbench.archivist.entries import MemoryEntry

@@ -36,8 +36,8 @@ from terminalbench.index.trial_pages import task_trials
 from terminalbench.records.trial import Finding, Outcome, Usage
 from terminalbench.report.trial import had, lessons, task_instruction
 from terminalbench.text.egress import egress_lines
-from terminalbench.text.failures import failure_advice, failure_words
 from terminalbench.text.foreign import flat, visible
+from terminalbench.text.reasons import failure_advice, failure_words
 from terminalbench.workflow.history import read_history
 
 _VERIFIER_BYTES = 64 * 1024

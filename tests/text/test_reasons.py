@@ -3,7 +3,7 @@
 import re
 
 from conftest import REPO
-from terminalbench.text.doubts import DOUBTS, doubt
+from terminalbench.text.reasons import DOUBTS, doubt
 
 PAGE = REPO / "docs" / "results.md"
 

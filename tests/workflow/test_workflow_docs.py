@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.experiments.schema import workflow_tables
+from terminalbench.experiments.schema import tables_markdown
 from terminalbench.workflow.attempt import Ports
 from terminalbench.workflow.engine import Engine
 from terminalbench.workflow.generators import GENERATORS
-from terminalbench.workflow.load import from_texts, load, shipped
+from terminalbench.workflow.load import WorkflowTable, from_texts, load, shipped
 from terminalbench.workflow.model import CommandRun, Kind
 from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
 from workflow.scripted_workflow import Bench, ScriptedModel
@@ -21,7 +21,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "workflows.md").read_text()
 
 
 def test_every_key_is_documented() -> None:
-    assert workflow_tables().strip() in PAGE, "put terminalbench.experiments.schema.workflow_tables() into the page"
+    tables = tables_markdown((("", WorkflowTable), ("[steps.<name>]", Step)))
+    assert tables.strip() in PAGE, f"put these into the page:\n{tables}"
 
 
 def test_the_example_loads() -> None:

@@ -38,7 +38,7 @@ _SET_MODEL = "give --model, or set [analysis] judge_model"
     help="Compare only these two profiles, in a separate folder. Default: the declared contrasts.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only N trials, drawn at random.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of --limit.")
+@click.option("--seed", type=int, default=0, help="Seed of --limit.")
 @click.option("--succeeded", is_flag=True, help="Only trials that passed.")
 @click.option("--failed", is_flag=True, help="Only trials that ran and did not pass.")
 @click.option("--list", "only_list", is_flag=True, help="List the trials that would be analysed, and stop.")
@@ -143,7 +143,7 @@ _GROUPS = 15
     metavar="A B",
     help="Show why two profiles differ: the tasks that only one of them solves, with the deciding step of each.",
 )
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many contrasts to show.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, help="How many contrasts to show.")
 @json_option
 @on_batches
 @working

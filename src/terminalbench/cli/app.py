@@ -34,7 +34,7 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
     sections=SECTIONS,
     package="terminalbench.cli",
     modules=MODULES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
     no_args_is_help=True,
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show versions.")

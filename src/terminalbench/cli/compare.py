@@ -37,13 +37,7 @@ DEPARTURES = (
     metavar="NEW OLD",
     help="Compare only these two profiles; repeatable. Default: the declared contrasts.",
 )
-@click.option(
-    "--metric",
-    type=click.Choice(METRICS),
-    default="pass",
-    show_default=True,
-    help="Measure to compare, as its mean per trial.",
-)
+@click.option("--metric", type=click.Choice(METRICS), default="pass", help="Measure to compare, as its mean per trial.")
 @click.option(
     "--k",
     type=click.IntRange(min=1),

@@ -171,7 +171,6 @@ def baseline_command(episode: str, store: "EpisodeStore", as_json: bool) -> int:
     "form",
     type=click.Choice(("jsonl", "csv")),
     default="jsonl",
-    show_default=True,
     help="Format: jsonl (one JSON document per line) or csv.",
 )
 def export_command(episodes: "list[Episode]", output: Path | None, form: str) -> None:

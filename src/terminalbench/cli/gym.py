@@ -133,14 +133,11 @@ def _shares(_context: click.Context, _option: click.Parameter, given: str) -> "S
 
 @click.command("split")
 @on_environment
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random split of families."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the random split of families.")
 @click.option(
     "--shares",
     metavar="T/D/H",
     default="40/40/20",
-    show_default=True,
     callback=_shares,
     help="Shares of train, dev and holdout, such as 40/40/20.",
 )

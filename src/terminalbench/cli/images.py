@@ -209,13 +209,7 @@ def show_command(name: str, as_json: bool) -> int:
 
 @click.command("prune")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option(
-    "--days",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    help="Remove images not used for this many days.",
-)
+@click.option("--days", type=click.FloatRange(min=0), default=30.0, help="Remove images not used for this many days.")
 @click.option("--yes", is_flag=True, help="Remove them. Without --yes, only list what would be removed.")
 @json_option
 def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool) -> int:

@@ -84,10 +84,8 @@ def command(
     if is_demo and (task or agent):
         raise UserError("--demo cannot be combined with --task or --agent")
     if task and agent and not is_new:
-        raise UserError(
-            f"--task needs a new name for --agent: {agent} exists already",
-            hint="leave out --agent, then add a profile to the file",
-        )
+        what = f"--task needs a new name for --agent: {agent} exists already"
+        raise UserError(what, hint="leave out --agent, then add a profile to the file")
     if is_demo:
         files, following = demo(folder), "run"
     elif task or is_new:
@@ -108,10 +106,7 @@ def _extend(experiment: Path, agent: str | None, task: str | None, words: tuple[
     if there := next((path for path in files if path.exists()), None):
         raise UserError("exists already", where=str(there), hint="choose another name")
     for path, text in files.items():
-        write_project_file(path, text)
-        if path.suffix == ".sh":
-            path.chmod(path.stat().st_mode | 0o111)
-        click.echo(f"written: {path}")
+        _put(path, text)
     write_project_file(experiment, changed)
     try:
         load(experiment)
@@ -150,13 +145,18 @@ def _write(files: dict[Path, str], following: str) -> None:
     for path in [*others, experiment]:
         if path.name != GITIGNORE and path.exists():
             continue
-        try:
-            write_project_file(path, files[path])
-        except OSError as error:
-            what = f"cannot be written: {error.strerror or error}"
-            raise UserError(what, where=str(path), hint="name another folder: tbench init DIR") from error
-        if path.suffix == ".sh":
-            path.chmod(path.stat().st_mode | 0o111)
-        click.echo(f"written: {path}")
+        _put(path, files[path])
     load(experiment)
     click.echo(f"next: tbench {following} {typed(experiment)}")
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a file of the project, scripts so that they can be run, and say so."""
+    try:
+        write_project_file(path, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise UserError(what, where=str(path), hint="name another folder: tbench init DIR") from error
+    if path.suffix == ".sh":
+        path.chmod(path.stat().st_mode | 0o111)
+    click.echo(f"written: {path}")

@@ -8,7 +8,6 @@ import click
 from terminalbench.cli.commands import group
 from terminalbench.cli.options import json_option
 from terminalbench.cli.output import print_json
-from terminalbench.errors import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 
 
 @group("models", __name__)
@@ -45,5 +44,4 @@ def check_command(specs: tuple[str, ...], as_json: bool) -> int:
             click.echo("\n".join(report.lines()), err=report.problem is not None)
     if as_json:
         print_json(reports)
-    codes = {report.exit_code for report in reports}
-    return EXIT_USAGE if EXIT_USAGE in codes else EXIT_FAILURE if EXIT_FAILURE in codes else EXIT_OK
+    return max(report.exit_code for report in reports)

@@ -46,7 +46,7 @@ class NightTeller(StatusLine):
 
     def __init__(self, *, quiet: bool, watch: bool = False) -> None:
         super().__init__(quiet=quiet, refresh_sec=0.5)
-        self.quiet, self.watch = quiet, watch
+        self.watch = watch
         self.view = _own_view() if watch and not quiet else None
 
     def __enter__(self) -> "Self":
@@ -64,22 +64,17 @@ class NightTeller(StatusLine):
     def begun(self, night: "PreparedNight") -> None:
         """Say what runs, and where."""
         for note in night.notes:
-            self._say(f"note: {note}")
+            self.keep(f"note: {note}")
         config = night.config
         tasks, models = plural(len(config.tasks), "task"), ", ".join(config.specs)
         much = plural(config.iterations, "iteration") if config.iterations is not None else "iterations"
         until = f" until {config.until[:16].replace('T', ' ')}" if config.until is not None else ""
-        self._say(f"{config.suite_name}: {much} of {tasks} with {models}{until} in {from_here(night.folder.folder)}")
+        self.keep(f"{config.suite_name}: {much} of {tasks} with {models}{until} in {from_here(night.folder.folder)}")
         self.told_at = time.monotonic()
         if not self.live and not self.watch:
-            self._say(f"tbench watch to follow the night: {typed(night.folder.folder)}")
+            self.keep(f"tbench watch to follow the night: {typed(night.folder.folder)}")
         if config.validation_off is not None:
-            self._say(f"no validation by Claude: {config.validation_off}")
-
-    def _say(self, text: str) -> None:
-        if not self.quiet:
-            self.done()
-            click.echo(printable(text), err=True)
+            self.keep(f"no validation by Claude: {config.validation_off}")
 
     @property
     def shown(self) -> bool:
@@ -92,7 +87,7 @@ class NightTeller(StatusLine):
             print_json(event, in_line=True)
         spoken = tuple(NightEventKind) if self.watch else _SPOKEN if self.live else _ALWAYS
         if event.kind in spoken and event.kind is not NightEventKind.STARTED and not self.shown:
-            self._say(f"{event.time[11:19]}  {event.said}")
+            self.keep(f"{event.time[11:19]}  {event.said}")
 
     def tick(self, night: "NightSupervisor") -> None:
         """Look after the live view, or renew the line."""
@@ -114,7 +109,7 @@ class NightTeller(StatusLine):
             return
         if due:
             self.told_at = time.monotonic()
-            self._say(said)
+            self.keep(said)
         else:
             self.renew(said)
 

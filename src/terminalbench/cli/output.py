@@ -132,6 +132,7 @@ class StatusLine:
     """One line on the error stream of a terminal, renewed at most every `refresh_sec`; elsewhere nothing."""
 
     def __init__(self, *, quiet: bool, refresh_sec: float = 0.2) -> None:
+        self.quiet = quiet
         self.live = sys.stderr.isatty() and not quiet
         self.refresh_sec = refresh_sec
         self.told_at = 0.0
@@ -158,6 +159,12 @@ class StatusLine:
     def done(self) -> None:
         """Leave the line."""
         self.say("")
+
+    def keep(self, text: str) -> None:
+        """Say something that stays, on a line of its own, unless all is to be quiet."""
+        if not self.quiet:
+            self.done()
+            click.echo(printable(text), err=True)
 
 
 class ProgressLine(StatusLine):

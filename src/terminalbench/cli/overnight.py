@@ -147,7 +147,6 @@ def night_options(command: Callable[..., Any]) -> Any:
                 "--dirty",
                 type=click.Choice(["capture", "refuse"]),
                 default="capture",
-                show_default=True,
                 help="What to do with uncommitted changes: pin them too, or refuse to start.",
             ),
             click.option(

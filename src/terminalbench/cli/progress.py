@@ -1,12 +1,11 @@
 """What a command says while it works: a line that renews itself on a terminal, next to nothing when piped."""
 
 import time
-from textwrap import fill
 from typing import TYPE_CHECKING, Self
 
 import click
 
-from terminalbench.cli.output import ProgressLine, StatusLine, text_width
+from terminalbench.cli.output import ProgressLine, StatusLine, say
 from terminalbench.experiments.plan import exclusion_lines
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import run_line
@@ -45,7 +44,6 @@ class RunTeller(StatusLine):
 
     def __init__(self, *, quiet: bool, watch: bool = False) -> None:
         super().__init__(quiet=quiet, refresh_sec=0.5)
-        self.quiet = quiet
         self.began = time.monotonic()
         self.feed: Feed | None = None
         self.watching = _watching(as_json=quiet) if watch else None
@@ -70,13 +68,11 @@ class RunTeller(StatusLine):
         def prepared(plan: "Plan", batch: "Batch", trials: int) -> None:
             self.begun = True
             self.done()
-            for line in exclusion_lines(plan.excluded):
-                told = printable(f"left out: {line}")
-                click.echo(fill(told, text_width(), subsequent_indent="  ", break_long_words=False), err=True)
+            if plan.excluded:
+                say(*(f"left out: {line}" for line in exclusion_lines(plan.excluded)), err=True)
             if not self.quiet:
                 said = doing.format(trials=plural(trials, "trial"), number=batch.number, place=from_here(batch.folder))
-                told = printable(f"{plan.name}: {said}")
-                click.echo(fill(told, text_width(), subsequent_indent="  ", break_long_words=False), err=True)
+                say(f"{plan.name}: {said}", err=True)
             if self.watching is not None:
                 self.watching.start(batch)
             elif self.live and self.feed is None:
@@ -88,9 +84,8 @@ class RunTeller(StatusLine):
         """Say something that stays: now, or when the live view has left the terminal."""
         if self.watching is not None:
             self.later.append(text)
-        elif not self.quiet:
-            self.done()
-            click.echo(printable(text), err=True)
+        else:
+            self.keep(text)
 
     def preparing(self, text: str) -> None:
         """Show what is done before the first trial; where lines stay, once a minute and when it is another thing."""
@@ -103,9 +98,8 @@ class RunTeller(StatusLine):
 
     def event(self, event: "Event") -> None:
         """Say what the watchdog has found, when it comes up; a view of the run shows it by itself."""
-        if self.watching is None and event.kind == "alert" and event.detail.get("state") == "raised" and not self.quiet:
-            self.done()
-            click.echo(printable(Alert.of(event).line), err=True)
+        if self.watching is None and event.kind == "alert" and event.detail.get("state") == "raised":
+            self.keep(Alert.of(event).line)
 
     def tick(self) -> None:
         """Look after the live view, or renew the line."""

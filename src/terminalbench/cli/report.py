@@ -92,13 +92,10 @@ PORT = 8642
 
 @click.command("view")
 @click.argument("results", type=PATH, metavar="[RESULTS]", required=False)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes any free port."
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, help="Port; 0 takes any free port.")
 @click.option(
     "--host",
     default="127.0.0.1",
-    show_default=True,
     help="Address to listen on. With any address but loopback, other machines can connect.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the dashboard in a browser.")

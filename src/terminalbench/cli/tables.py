@@ -73,9 +73,7 @@ _ENDINGS: dict[str, Any] = {".csv": "csv", ".json": "json", ".parquet": "parquet
 
 @click.command("export")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Format. Default: the extension of FILE, else csv.")
-@click.option(
-    "--table", type=click.Choice(("trials", "findings")), default="trials", show_default=True, help="What to write."
-)
+@click.option("--table", type=click.Choice(("trials", "findings")), default="trials", help="What to write.")
 @click.option("--all", "everything", is_flag=True, help="Write every batch of the results folder.")
 @click.option("--output", "-o", type=PATH, metavar="FILE", help="Default: standard output.")
 @on_batch
@@ -134,14 +132,12 @@ _CELL = 80
     "--limit",
     type=click.IntRange(min=0),
     default=1000,
-    show_default=True,
     help="Print at most this many rows; 0 prints all.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=30.0,
-    show_default=True,
     metavar="SEC",
     help="Stop the query after this many seconds; 0 means never.",
 )

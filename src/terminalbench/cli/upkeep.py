@@ -22,14 +22,12 @@ from terminalbench.text.table import columns
     "--days",
     type=click.FloatRange(min=0),
     default=30.0,
-    show_default=True,
     help="Age in days after which an unchanged batch counts as old.",
 )
 @click.option(
     "--keep",
     type=click.IntRange(min=0),
     default=1,
-    show_default=True,
     help="How many of the newest batches of each experiment to keep.",
 )
 @click.option("--yes", is_flag=True, help="Remove them. Without --yes, only list what would be removed.")
@@ -82,9 +80,7 @@ def prune_command(
     metavar="NAME...",
     help="Session folders to copy. Default: artifacts.targets of the experiment file.",
 )
-@click.option(
-    "--dest-dirname", default="artifacts", show_default=True, help="Folder of the batch that they are copied to."
-)
+@click.option("--dest-dirname", default="artifacts", help="Folder of the batch that they are copied to.")
 @root_option
 def mirror_command(
     experiment: Path, batch: int | None, targets: tuple[str, ...], dest_dirname: str, root: Path | None

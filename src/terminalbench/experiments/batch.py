@@ -42,6 +42,12 @@ class Batch:
     gate_json = FolderPath("gate.json")
     control_json = FolderPath("control.json")
     superseded = FolderPath("superseded")
+    runs = FolderPath("runs")
+    """Harbor's `jobs_dir`."""
+    index_json = FolderPath("runs/index.json")
+    analytics = FolderPath("analytics")
+    tables = FolderPath("analytics")
+    """Its tables and its report, as any folder of results has them."""
     artifacts = FolderPath("artifacts")
     arriving = FolderPath("arriving")
     place = FolderPath(".place")
@@ -58,26 +64,6 @@ class Batch:
     def results_root(self) -> Path:
         """The results folder it lies in, where its index is."""
         return self.folder.parent.parent
-
-    @property
-    def runs(self) -> Path:
-        """Harbor's `jobs_dir`."""
-        return self.folder / "runs"
-
-    @property
-    def index_json(self) -> Path:
-        """Export of the index."""
-        return self.runs / "index.json"
-
-    @property
-    def analytics(self) -> Path:
-        """Return what was found."""
-        return self.folder / "analytics"
-
-    @property
-    def tables(self) -> Path:
-        """Return where its tables and its report go."""
-        return self.analytics
 
     def lessons(self, profile: str) -> Path:
         """Return what the memory held for a profile with lessons."""

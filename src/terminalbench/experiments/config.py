@@ -1,6 +1,5 @@
 """Loading an experiment: a TOML file in, a checked and resolved `Experiment` out, or all its problems at once."""
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -42,7 +41,6 @@ HARBOR_OPTIONS = {
 }  # fmt: skip
 """Options of `harbor run` that neither the plan nor a profile sets, and that leave reward and treatment alone."""
 
-_MOUNT_HINT = """write '[{"type": "bind", "source": "/a/folder", "target": "/inside"}]'"""
 _PLAN_KEYS = ("environment", "nights", "budget", "split", "evolver", "variants", "gate")
 
 
@@ -105,13 +103,6 @@ def _items(table: tables.TasksTable | None) -> list[tables.TaskTable]:
     """The items of `[tasks]`; `"all"` is one that fits every task."""
     items = (table.items if table else None) or []
     return [tables.TaskTable("*")] if isinstance(items, str) else items
-
-
-def _is_mount(mount: Any) -> bool:
-    """Return whether a mount names its places; only one of a folder here has a source that must be told."""
-    if not isinstance(mount, Mapping) or not mount.get("target"):
-        return False
-    return bool(mount.get("source")) or mount.get("type", "bind") != "bind"
 
 
 @dataclass
@@ -182,7 +173,10 @@ class _Loader:
                 hint = did_you_mean(option, sorted(HARBOR_OPTIONS), limit=40)
                 what = f"{option} cannot be set here: the plan or a profile decides it"
                 self.problems.add(f"run.harbor_args[{index}]", what, hint)
-        self._check_mounts(run.harbor_args)
+        if any("--mounts" in argument for argument in run.harbor_args):
+            from terminalbench.experiments.mounts import check_mounts  # only experiments with mounts pay for it
+
+            check_mounts(run.harbor_args, self.problems)
         for secret in secrets_in(run.harbor_args, "run.harbor_args"):
             self.problems.add(secret, "looks like a secret", "put it in the env file")
         root = find_path(run.results_root, self.root, "run.results_root", self.problems)
@@ -190,21 +184,6 @@ class _Loader:
         nearest = next(iter(there), None)
         if nearest is not None and not is_folder(nearest):
             self.problems.add("run.results_root", f"{nearest} is not a folder", "name another folder")
-
-    def _check_mounts(self, arguments: Sequence[str]) -> None:
-        """Refuse mounts that are no list of tables, or name no place: an empty one would be the current folder."""
-        for index, argument in enumerate(arguments):
-            option, sign, value = argument.partition("=")
-            if option not in ("--mounts", "--mounts-json"):
-                continue
-            at = f"run.harbor_args[{index if sign else index + 1}]"
-            try:
-                mounts = json.loads(value if sign else "".join(arguments[index + 1 : index + 2]))
-            except ValueError as error:
-                self.problems.add(at, f"is not readable as JSON: {error}", _MOUNT_HINT)
-                continue
-            if not isinstance(mounts, list) or not all(map(_is_mount, mounts)):
-                self.problems.add(at, "must be a list of mounts, each with a source and a target", _MOUNT_HINT)
 
     def _registry(self, run: tables.RunTable) -> Path | None:
         at = "run.registry_path"

@@ -156,16 +156,41 @@ def _python_of(folder: Path) -> Iterator[Mount]:
             yield Mount(home.resolve(), str(place))
 
 
+def _mount_arguments(arguments: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Return the values of `--mounts` among Harbor's arguments, each with its place."""
+    for index, argument in enumerate(arguments):
+        option, sign, value = argument.partition("=")
+        if option in ("--mounts", "--mounts-json"):
+            yield (index, value) if sign else (index + 1, "".join(arguments[index + 1 : index + 2]))
+
+
+def check_mounts(arguments: Sequence[str], problems: Problems) -> None:
+    """Note mounts that are no list of tables, or name no place: an empty one would be the current folder."""
+    hint = """write '[{"type": "bind", "source": "/a/folder", "target": "/inside"}]'"""
+    for place, value in _mount_arguments(arguments):
+        at = f"run.harbor_args[{place}]"
+        try:
+            mounts = json.loads(value)
+        except ValueError as error:
+            problems.add(at, f"is not readable as JSON: {error}", hint)
+            continue
+        if not isinstance(mounts, list) or not all(map(_is_mount, mounts)):
+            problems.add(at, "must be a list of mounts, each with a source and a target", hint)
+
+
+def _is_mount(mount: Any) -> bool:
+    """Return whether a mount names its places; only one of a folder here has a source that must be told."""
+    if not isinstance(mount, Mapping) or not mount.get("target"):
+        return False
+    return bool(mount.get("source")) or mount.get("type", "bind") != "bind"
+
+
 def mounts_in(arguments: Sequence[str], root: Path) -> tuple[Mount, ...]:
     """Return what `--mounts` among Harbor's arguments mounts from this machine, as far as it can be read."""
     found: list[Mount] = []
-    for index, argument in enumerate(arguments):
-        option, sign, value = argument.partition("=")
-        if option not in ("--mounts", "--mounts-json"):
-            continue
+    for _, value in _mount_arguments(arguments):
         try:
-            told = json.loads(value if sign else "".join(arguments[index + 1 : index + 2]))
-            entries = [one for one in told if one.get("type", "bind") == "bind" and one.get("source")]
+            entries = [one for one in json.loads(value) if one.get("type", "bind") == "bind" and one.get("source")]
             found = [Mount(root / Path(one["source"]).expanduser(), str(one["target"]), one) for one in entries]
         except (ValueError, TypeError, AttributeError, KeyError):
             continue

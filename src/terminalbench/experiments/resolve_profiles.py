@@ -84,6 +84,13 @@ class Inheritance:
         return tuple(one for one in found if one.source.exists())
 
     @cached_property
+    def mount_reader(self) -> "MountReader":
+        """Return what reads the mounts and programs of a profile."""
+        from terminalbench.experiments.mounts import MountReader  # only profiles with mounts pay for it
+
+        return MountReader(self.root, self.private, self.problems, self.notes, self.thorough)
+
+    @cached_property
     def environment_code(self) -> dict[str, str]:
         """Digests of the code of an environment of one's own; one whose code cannot be found is noted."""
         return self.code_at(self.environment, f"environment {self.environment}", "run.container_env", "run")
@@ -266,22 +273,16 @@ class _Resolver:
         servers = self._where("mcp_servers") if self.values.get("mcp_servers") else None
         return reader.read(self.values.get("command"), servers)
 
-    def _mount_reader(self) -> "MountReader":
-        from terminalbench.experiments.mounts import MountReader  # only profiles with mounts pay for it
-
-        shared = self.shared
-        return MountReader(self.root, shared.private, self.problems, shared.notes, shared.thorough)
-
     def _mounts(self) -> "tuple[Mount, ...]":
         given, shared = self.values.get("mounts"), self.shared.argument_mounts
         if shared and (given or self.values.get("programs")):
             what, hint = "its --mounts would replace the mounts of the profiles", "set mounts in the profiles instead"
             self.problems.add("run.harbor_args", what, hint)
-        return self._mount_reader().mounts(given, self._where("mounts")) if given else shared
+        return self.shared.mount_reader.mounts(given, self._where("mounts")) if given else shared
 
     def _programs(self) -> "tuple[Program, ...]":
         given = self.values.get("programs")
-        return self._mount_reader().programs(given, self._where("programs")) if given else ()
+        return self.shared.mount_reader.programs(given, self._where("programs")) if given else ()
 
     def _lessons(self) -> LessonsTable | None:
         given = self.values.get("lessons")

@@ -130,14 +130,6 @@ def tables_markdown(pages: Iterable[tuple[str, Any]]) -> str:
     return "\n".join(line for title, table in pages for line in _page(title, table))
 
 
-def workflow_tables() -> str:
-    """The same for the keys of a workflow file."""
-    from terminalbench.workflow.model import Step, WorkflowTable
-
-    pages = (("", WorkflowTable), ("[steps.<name>]", Step))
-    return tables_markdown(pages)
-
-
 def _page(title: str, table: Any) -> Iterator[str]:
     yield f"### {f'`{title}`' if title else 'Top of the file'}"
     yield ""

@@ -32,12 +32,10 @@ if TYPE_CHECKING:
 @click.command("add")
 @click.option("--do", "do_", metavar="TEXT", help="What to do.")
 @click.option("--avoid", metavar="TEXT", help="What to avoid.")
-@click.option("--kind", type=click.Choice(KINDS), default="strategy", show_default=True, help="Subject of the lesson.")
-@click.option(
-    "--scope", default="global", show_default=True, metavar="KIND[:VALUE]", help="Tasks that the lesson applies to."
-)
+@click.option("--kind", type=click.Choice(KINDS), default="strategy", help="Subject of the lesson.")
+@click.option("--scope", default="global", metavar="KIND[:VALUE]", help="Tasks that the lesson applies to.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag, in lower case; repeatable.")
-@click.option("--importance", type=float, default=0.5, show_default=True, help="From 0 to 1.")
+@click.option("--importance", type=float, default=0.5, help="From 0 to 1.")
 @click.option("--family", metavar="NAME", help="Family of the --task-folder tasks. Default: the family in task.toml.")
 @task_folders_option
 @by_option
@@ -209,7 +207,6 @@ def _tell(after: "Lesson", *, as_json: bool) -> None:
     "--budget-tokens",
     type=click.IntRange(1000, 200_000),
     default=12_000,
-    show_default=True,
     metavar="N",
     help="How much of each trajectory the model sees.",
 )

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 @click.command("list")
 @on_memory()
 @filter_options
-@click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Only the newest N entries."
-)
+@click.option("--limit", type=click.IntRange(1), default=50, metavar="N", help="Only the newest N entries.")
 @json_option
 def list_command(store: "Store", wanted: "LessonFilter", limit: int, as_json: bool) -> None:
     """List lessons, newest first."""
@@ -143,17 +141,12 @@ def entry_line(entry: "MemoryEntry") -> str:
     "--mode",
     type=click.Choice(("masked", "recall")),
     default="masked",
-    show_default=True,
     help="masked leaves out lessons that come from the task itself or its family; recall includes them.",
 )
-@click.option(
-    "-k", type=click.IntRange(1, 3), default=3, show_default=True, help="Upper limit of the lessons that the task gets."
-)
+@click.option("-k", type=click.IntRange(1, 3), default=3, help="Upper limit of the lessons that the task gets.")
 @on_memory()
 @filter_options
-@click.option(
-    "--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Only the best N matches."
-)
+@click.option("--limit", type=click.IntRange(1), default=10, metavar="N", help="Only the best N matches.")
 @json_option
 def search_command(
     store: "Store",
@@ -285,9 +278,7 @@ def _harmful(lessons: "Sequence[Lesson]") -> str:
 @click.command("log")
 @click.argument("lesson", required=False)
 @on_memory()
-@click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Only the newest N entries."
-)
+@click.option("--limit", type=click.IntRange(1), default=50, metavar="N", help="Only the newest N entries.")
 @json_option
 def log_command(store: "Store", lesson: str | None, limit: int, as_json: bool) -> None:
     """Show the operations on memory, newest first: all of them, or those on one LESSON."""

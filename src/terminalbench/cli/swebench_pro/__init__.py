@@ -81,6 +81,7 @@ def instance_picks(command: Any) -> Any:
             "--max-instances",
             type=click.IntRange(min=0),
             default=0,
+            show_default=False,
             metavar="N",
             help="At most N instances; 0 means all.",
         ),
@@ -88,16 +89,16 @@ def instance_picks(command: Any) -> Any:
             "--sample",
             type=click.IntRange(min=0),
             default=0,
+            show_default=False,
             metavar="N",
             help="Draw a sample of N instances, from each stratum in proportion. With the same seed, a larger sample "
             "contains a smaller one.",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of --sample."),
+        click.option("--seed", type=int, default=0, metavar="S", help="Seed of --sample."),
         click.option(
             "--stratify",
             type=click.Choice(["repository", "language"]),
             default="repository",
-            show_default=True,
             help="Strata of --sample.",
         ),
         shard_option,
@@ -111,7 +112,6 @@ results_file_option: Any = click.option(
     "--results",
     type=PATH,
     default=Path("output/swe_bench_pro/results.jsonl"),
-    show_default=True,
     metavar="FILE",
     help="results.jsonl of an experiment.",
 )
@@ -120,7 +120,6 @@ output_dir_option: Any = click.option(
     "--output-dir",
     type=PATH,
     default=Path("output/swe_bench_pro"),
-    show_default=True,
     metavar="DIR",
     help="Folder of the experiment: its batch, and everything made from it.",
 )

@@ -28,36 +28,26 @@ _MODEL = "moonshotai/kimi-k2-0905"
 @click.option(
     "--arms",
     default="singleshot,s1_direct,s1_tdd",
-    show_default=True,
     metavar="ARM[,ARM]",
     help="Workflows (shipped, or .toml files), agents, command:PROGRAM, FILE.toml:PROFILE of an experiment file.",
 )
-@click.option("--model", default=_MODEL, show_default=True, help="Name of the model at its provider.")
+@click.option("--model", default=_MODEL, help="Name of the model at its provider.")
 @click.option("--provider", metavar="NAME", help="Provider of the model: ollama, openrouter, huggingface, openai, ...")
 @click.option("--base-url", metavar="URL", help="URL of the provider's server. Your own server needs no key.")
 @click.option(
     "--tasks",
     default="swebench-pro",
-    show_default=True,
     metavar="DIR|FILE|hf:REVISION",
     help="Folder of instance tasks, or rows from which tasks are made first (with --evaluator).",
 )
 @click.option(
     "--evaluator", type=PATH, metavar="CHECKOUT", help="Checkout of the official evaluator; needed with rows."
 )
-@click.option("--split", default="test", show_default=True, help="Split of the dataset, with hf:REVISION.")
+@click.option("--split", default="test", help="Split of the dataset, with hf:REVISION.")
 @instance_picks
-@click.option(
-    "--max-workers", type=click.IntRange(min=1), default=1, show_default=True, help="Trials at once, over all arms."
-)
+@click.option("--max-workers", type=click.IntRange(min=1), default=1, help="Trials at once, over all arms.")
 @output_dir_option
-@click.option(
-    "--attempts",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Runs of each pair of arm and instance.",
-)
+@click.option("--attempts", type=click.IntRange(min=1), default=1, help="Runs of each pair of arm and instance.")
 @click.option(
     "--resume",
     is_flag=True,
@@ -73,13 +63,7 @@ _MODEL = "moonshotai/kimi-k2-0905"
 @click.option(
     "--evaluate", is_flag=True, help="Evaluate the predictions again, independently of the trials, and draw the charts."
 )
-@click.option(
-    "--eval-max-workers",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="Trials at once during --evaluate.",
-)
+@click.option("--eval-max-workers", type=click.IntRange(min=1), default=4, help="Trials at once during --evaluate.")
 @click.option("--watch", is_flag=True, help="Show a live table of the arms; without a terminal, a line for each trial.")
 @click.option(
     "--trial-timeout", type=click.FloatRange(min=1), metavar="SEC", help="Time limit of the agent in a trial."

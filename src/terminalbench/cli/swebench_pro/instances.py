@@ -31,7 +31,7 @@ _SHOWN = 5
     help="Checkout of the official evaluator: run scripts, parsers, Dockerfiles.",
 )
 @instance_picks
-@click.option("--split", default="test", show_default=True, help="Split of the dataset, with hf:REVISION.")
+@click.option("--split", default="test", help="Split of the dataset, with hf:REVISION.")
 @click.option(
     "--build", is_flag=True, help="Build images from the Dockerfiles of the checkout. Default: use the official images."
 )
@@ -42,25 +42,12 @@ _SHOWN = 5
     "--agent-network",
     type=click.Choice(["none", "public"]),
     default="none",
-    show_default=True,
     help="Network access while the agent works. An agent inside the environment must reach its "
     "model; with public, it can also find the fix.",
 )
-@click.option("--cpus", type=click.IntRange(min=1), default=2, show_default=True, help="CPUs of each environment.")
-@click.option(
-    "--memory-mb",
-    type=click.IntRange(min=128),
-    default=8192,
-    show_default=True,
-    help="Memory of each environment, in MB.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=1),
-    default=3600,
-    show_default=True,
-    help="Time limit of the tests, in seconds.",
-)
+@click.option("--cpus", type=click.IntRange(min=1), default=2, help="CPUs of each environment.")
+@click.option("--memory-mb", type=click.IntRange(min=128), default=8192, help="Memory of each environment, in MB.")
+@click.option("--timeout", type=click.FloatRange(min=1), default=3600, help="Time limit of the tests, in seconds.")
 @json_option
 def tasks_command(
     rows: str,
@@ -124,7 +111,7 @@ def _lines(done: "Conversion", *, open_network: bool) -> list[str]:
 @click.argument("rows", required=False, metavar="[FILE|hf:REVISION]")
 @click.option("--tasks", type=PATH, metavar="DIR", help="Count the instances of this folder of tasks.")
 @instance_picks
-@click.option("--split", default="test", show_default=True, help="Split of the dataset, with hf:REVISION.")
+@click.option("--split", default="test", help="Split of the dataset, with hf:REVISION.")
 @json_option
 def list_instances_command(rows: str | None, tasks: Path | None, split: str, as_json: bool, **given: Any) -> int:
     """Count instances by language and repository: of a dataset file, of Hugging Face, or of a folder of tasks."""

@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     "--eval-mode",
     type=click.Choice(["local", "official"]),
     default="local",
-    show_default=True,
     help="local: evaluate as a batch of tbench. official: use the official evaluator.",
 )
-@click.option("--max-workers", type=click.IntRange(min=1), default=4, show_default=True, help="Instances at once.")
+@click.option("--max-workers", type=click.IntRange(min=1), default=4, help="Instances at once.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
@@ -155,9 +154,7 @@ def _show(done: "EvaluationResult", given: "Sequence[Predictions]", *, as_json: 
 @click.command("analyze-errors")
 @results_file_option
 @click.option("--output-dir", type=PATH, metavar="DIR", help="Where to write. Default: the folder of the results.")
-@click.option(
-    "--traces/--no-traces", default=True, show_default=True, help="Read the traces too: retries and escalations."
-)
+@click.option("--traces/--no-traces", default=True, help="Read the traces too: retries and escalations.")
 def analyze_errors_command(results: Path, output_dir: Path | None, traces: bool) -> int:
     """Show why runs did not resolve their instance: by arm and final guard, with every retry and escalation.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.results import make_plan, make_trial
-from terminalbench.cli import line
+from terminalbench.cli import output as line
 from terminalbench.cli.main import main as run_tbench
 from terminalbench.cli.output import ProgressLine
 from terminalbench.experiments.batch import allocate

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.experiments import BASE, ORACLE, Project, good, problems
-from terminalbench.experiments.agent_code import MOST_FILES, agent_code
+from terminalbench.experiments.agent_code import MOST_FILES, agent_code, digests
 from terminalbench.experiments.agents import agent_info
-from terminalbench.experiments.digests import digests
 from terminalbench.experiments.profile_changes import changes_since, differences
 from terminalbench.experiments.profiles import Profile
 

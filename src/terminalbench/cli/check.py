@@ -74,7 +74,6 @@ def command(
 
 def _text(report: "CheckReport") -> str:
     """The tables of tasks and profiles; each problem once below them, with the tasks that have it."""
-
     verdicts = [[word(t.oracle or "-"), word(t.nop or "-"), _verdict(t, report)] for t in report.tasks]
     taken = 4 + sum(max(map(len, column)) for column in zip(("oracle", "nop", ""), *verdicts, strict=True))
     names = shortened((t.task.id for t in report.tasks), _WIDTH - taken - 2)
@@ -102,7 +101,6 @@ def _verdict(task: "TaskCheck", report: "CheckReport") -> str:
 
 def _problems(report: "CheckReport") -> list[str]:
     """Each problem once: whose it is, what it is, and of a task what its verifier said last."""
-
     found = [("task", task.problem, task.said, task.task.id) for task in report.tasks if task.problem]
     found += [("profile", profile.problem, (), profile.profile) for profile in report.profiles if profile.problem]
     owners: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}

@@ -87,8 +87,7 @@ MODULES = {
         "trials": ("list", "show", "label"),
         "analyze": ("errors",),
         "overnight": ("iterate",),
-        "tables": ("import", "export", "query"),
-        "upkeep": ("prune", "mirror", "index"),
+        "results": ("import", "export", "query", "prune", "mirror", "index"),
     }.items()
     for name in names
 }

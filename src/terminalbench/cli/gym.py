@@ -149,7 +149,6 @@ def split_command(environment: "Environment", gym: "Gym", seed: int, shares: "Sh
     families go to the part that is furthest below its share. The parts hold for the whole project, in every
     environment.
     """
-
     before = gym.split(environment)
     split = gym.make_split(environment, shares, seed)
     numbers = {"train": len(split.train), "dev": len(split.dev), "holdout": split.held_out}

@@ -37,7 +37,6 @@ class _PullLine(StatusLine):
 
     def tell(self, progress: "PullProgress") -> None:
         """Show bytes, rate and layers."""
-
         spent = time.monotonic() - progress.started_at
         rate = progress.done / spent if spent > 0 else 0.0
         left = f", about {duration((progress.bytes - progress.done) / rate)} left" if rate and progress.done else ""

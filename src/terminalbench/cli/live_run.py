@@ -195,7 +195,6 @@ def kill_command(where: BatchChoice, everything: bool, all_containers: bool, yes
 
 def _tell(found: "LiveProcesses", *, err: bool = False) -> None:
     """List what runs: ours to standard output, what is left alone or unknown to standard error."""
-
     for process in found.processes:
         since = process.worker.started_at[:16].replace("T", " ")
         job = f"  {process.worker.job}" if process.worker.job else ""

@@ -332,7 +332,6 @@ def promote_command(training: "Training", profile: str, reason: str) -> None:
 @reason_option
 def rollback_command(training: "Training", reason: str) -> None:
     """Restore the previous champion by hand; called again, the champion before that."""
-
     before = training.lineage.earlier
     if before is None:
         raise UserError("there is no earlier champion to restore", where=training.lineage_name)

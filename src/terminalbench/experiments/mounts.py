@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from terminalbench.errors import did_you_mean
-from terminalbench.experiments.digests import DIGITS
+from terminalbench.experiments.agent_code import DIGITS
 from terminalbench.experiments.mcp import private_in
 from terminalbench.experiments.profiles import is_passing
 from terminalbench.files import write_bytes

@@ -12,11 +12,17 @@ from typing import Any
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.agent_code import agent_code, is_released, option_files
+from terminalbench.experiments.agent_code import (
+    agent_code,
+    changed_names,
+    digests,
+    files_below,
+    is_released,
+    option_files,
+)
 from terminalbench.experiments.agents import agent_info
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
-from terminalbench.experiments.digests import changed_names, digests, files_below
 from terminalbench.experiments.lessons import unwrapped
 from terminalbench.experiments.mounts import Mount, find_program
 from terminalbench.experiments.plan import Plan, PlannedTask, ProfileRecord

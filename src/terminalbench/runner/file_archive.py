@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from terminalbench.errors import UserError
-from terminalbench.experiments.digests import DIGITS
+from terminalbench.experiments.agent_code import DIGITS
 from terminalbench.experiments.profiles import is_source
 from terminalbench.files import write_lines
 from terminalbench.text.numbers import some

@@ -137,7 +137,6 @@ def scope_of(text: str) -> dict[str, Any]:
 
 def table(lessons: "Sequence[Lesson]", width: int) -> str:
     """Lessons as a table of at most `width` columns, a line each."""
-
     rows = [["lesson", "state", "scope", "effect"]]
     for one in lessons:
         effect = points(one.utility.mean) if one.utility is not None else "-"
@@ -154,7 +153,6 @@ def scope_text(lesson: "Lesson") -> str:
 
 def effect_line(effect: "Utility") -> str:
     """One measured effect: how large, how sure, from how many trials of which model."""
-
     kind = "simulated trial" if effect.simulated else "trial"
     where = f" of {effect.model}" if effect.model else ""
     own = ", on the tasks that it comes from" if effect.own else ""

@@ -110,7 +110,6 @@ def _lines(lesson: "Lesson", width: int, nights: dict[str, Path]) -> list[str]:
 
 def entry_line(entry: "MemoryEntry") -> str:
     """An operation: number, time, what, on which lesson, by whom, why."""
-
     changed = ", ".join(entry.changes.values()) if entry.changes is not None else ""
     took = f" takes up {', '.join(entry.absorbed)}" if entry.absorbed else ""
     why = f" after {entry.trigger}" if entry.trigger is not None else ""

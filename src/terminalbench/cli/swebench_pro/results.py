@@ -112,7 +112,6 @@ def evaluate_command(
 
 def _tell(arm: "Predictions") -> None:
     """Say what a file has too much or too little of."""
-
     for noun, what, ids in (
         ("prediction", "for unknown instances", arm.unknown),
         ("instance", "predicted twice; the last prediction counts", arm.duplicates),

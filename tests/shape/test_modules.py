@@ -13,6 +13,8 @@ import pytest
 
 from conftest import REPO
 
+pytestmark = pytest.mark.alone("shape")  # every module is parsed once
+
 SRC = REPO / "src"
 PACKAGE = "terminalbench"
 

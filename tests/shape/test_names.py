@@ -6,7 +6,11 @@ import sys
 from collections import defaultdict
 from functools import cache
 
+import pytest
+
 from shape.test_modules import SRC, every_statement, imported, modules, parsed
+
+pytestmark = pytest.mark.alone("shape")  # every module is parsed once
 
 SHARED = {"Analysis", "Change", "Choice", "Plan", "Task"}
 """Names of more than one class; may only shrink. Those of `workflow.generators` stand in the form that a model is shown."""

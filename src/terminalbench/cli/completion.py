@@ -5,27 +5,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from terminalbench.errors import TbenchError
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from terminalbench.experiments.plan import Plan
 
 
 MOST = 100
 
 
-def batch_names(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+def batch_names(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Batches as `slug/n`, the newest of each first; files as well, since an experiment names its latest."""
-    from click.shell_completion import CompletionItem
-
     return [CompletionItem(incomplete, type="file"), *_items(_batches(ctx), incomplete)]
 
 
-def trial_words(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+def trial_words(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The words of `tbench show`: a batch or the name of a trial; then a profile; then TASK#N."""
     given: tuple[str, ...] = ctx.params.get("trial") or ()
     if not given:
@@ -40,10 +36,10 @@ def trial_words(ctx: click.Context, _parameter: click.Parameter, incomplete: str
     return _items(attempts, incomplete)
 
 
-def names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]:
+def names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """Completion of profiles or tasks, from the experiment or the batch on the command line."""
 
-    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from terminalbench.experiments.config import load
         from terminalbench.strict import read_toml
 
@@ -65,16 +61,14 @@ def names_of(kind: str) -> Callable[[click.Context, click.Parameter, str], "list
     return complete
 
 
-def agents(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+def agents(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of agents."""
     from terminalbench.experiments.agents import agent_names
 
     return _items(agent_names(), incomplete)
 
 
-def _items(names: Iterable[str], incomplete: str) -> "list[CompletionItem]":
-    from click.shell_completion import CompletionItem
-
+def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     fitting = [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
     return [CompletionItem(name) for name in fitting[:MOST]]
 

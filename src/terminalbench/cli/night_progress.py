@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from terminalbench.overnight.begin import PreparedNight
     from terminalbench.overnight.supervisor import NightSupervisor
-    from terminalbench.watch.attached import OwnView
 
 _ALWAYS = (NightEventKind.QUARANTINED, NightEventKind.INCIDENT, NightEventKind.WORKER_LOST, NightEventKind.NOTE)
 _PIPED_SEC = 300.0
@@ -47,7 +46,11 @@ class NightTeller(StatusLine):
     def __init__(self, *, quiet: bool, watch: bool = False) -> None:
         super().__init__(quiet=quiet, refresh_sec=0.5)
         self.watch = watch
-        self.view = _own_view() if watch and not quiet else None
+        self.view = None
+        if watch and not quiet:
+            from terminalbench.watch.attached import AttachableView, OwnView
+
+            self.view = OwnView(AttachableView.NIGHT)
 
     def __enter__(self) -> "Self":
         return self
@@ -135,12 +138,6 @@ class NightTeller(StatusLine):
         click.echo(f"the report: {from_here(ended.folder.report_md)}, {from_here(ended.folder.report_html)}")
         click.echo(f"its batches: tbench list --results {typed(ended.folder.results_root)}")
         return ended.exit_code
-
-
-def _own_view() -> "OwnView":
-    from terminalbench.watch.attached import AttachableView, OwnView
-
-    return OwnView(AttachableView.NIGHT)
 
 
 def night_line(config: NightConfig, state: NightState, spent_usd: float, now: float) -> str:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from terminalbench.experiments.batch import Batch
     from terminalbench.experiments.plan import Plan
     from terminalbench.records.event import Event
-    from terminalbench.watch.follow import RunWatcher
 
 _LINE_SEC = 60
 
@@ -46,7 +45,11 @@ class RunTeller(StatusLine):
         super().__init__(quiet=quiet, refresh_sec=0.5)
         self.began = time.monotonic()
         self.feed: Feed | None = None
-        self.watching = _watching(as_json=quiet) if watch else None
+        self.watching = None
+        if watch:
+            from terminalbench.watch.follow import RunWatcher
+
+            self.watching = RunWatcher(as_json=quiet)
         self.later: list[str] = []
         self.begun = False
         self.doing = ""
@@ -121,9 +124,3 @@ class RunTeller(StatusLine):
         if self.watching is not None:
             self.watching.end()
         click.echo(printable(f"stopped: {reason}"), err=True)
-
-
-def _watching(*, as_json: bool) -> "RunWatcher":
-    from terminalbench.watch.follow import RunWatcher
-
-    return RunWatcher(as_json=as_json)

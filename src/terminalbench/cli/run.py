@@ -186,17 +186,14 @@ def _told(
             ended = work(listener=teller.listener(doing))
         teller.done()
         if junit is not None:
-            _write_junit(junit, ended)
+            from terminalbench.index.results import trial_records
+            from terminalbench.report.export import junit_xml
+
+            records = trial_records(ended.view)
+            write_project_file(junit, junit_xml(ended.view.batch, records, ended.batch.results_root).decode())
         return show_end(ended, as_json=as_json, watched=watch)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("finished trials are kept" if teller.begun else "nothing was started") from None
-
-
-def _write_junit(file: Path, ended: "FinishedRun") -> None:
-    from terminalbench.index.results import trial_records
-    from terminalbench.report.export import junit_xml
-
-    write_project_file(file, junit_xml(ended.view.batch, trial_records(ended.view), ended.batch.results_root).decode())
 
 
 def show_end(ended: "FinishedRun", *, as_json: bool, watched: bool, ways: "ResumeWords | None" = None) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from terminalbench import registry
-from terminalbench.errors import InvalidFile, Problem, UserError, did_you_mean
+from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments import tables
 from terminalbench.experiments.datasets import Dataset, DatasetPlaces
 from terminalbench.experiments.environments import check_environment
@@ -129,8 +129,10 @@ class _Loader:
         self._check_top_up(table.top_up, run)
         self._check_notify(table.notify)
         if self.problems.found:
+            from terminalbench.experiments.toml_lines import invalid_file
+
             # Each once: a broken default would otherwise be reported for every profile that inherits it.
-            raise self._invalid(list(dict.fromkeys(self.problems.found)))
+            raise invalid_file(self.file, list(dict.fromkeys(self.problems.found)))
         for dataset, task in quarantine.keys() - {(task.dataset, task.id) for task in tasks}:
             name = quarantine_file(self.file).name
             self.notes.append(f'{name} names "{task}" of {dataset}, which is not a task of this experiment')
@@ -152,12 +154,6 @@ class _Loader:
             quarantine=quarantine,
             notes=tuple(dict.fromkeys(self.notes)),
         )
-
-    def _invalid(self, problems: list[Problem]) -> InvalidFile:
-        """The error with all problems, each with the line of its key, in the order of the file."""
-        from terminalbench.experiments.toml_lines import invalid_file
-
-        return invalid_file(self.file, problems)
 
     def _check_run(self, run: tables.RunTable) -> None:
         check_environment(run, self.problems)

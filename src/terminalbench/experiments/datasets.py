@@ -204,7 +204,10 @@ class DatasetPlaces:
             return None
         tasks: dict[str, dict[str, Any]] = {}
         for entry in entries[names.index(wanted)]["tasks"]:
-            task = _registry_task(entry, file)
+            if entry.get("git_url"):
+                task = {k: entry[k] for k in ("git_url", "git_commit_id", "path") if entry.get(k)}
+            else:
+                task = {"path": str((file.parent / entry["path"]).resolve())}
             if tasks.setdefault(entry["name"], task) != task:
                 problems.add(at, f'{file} lists two tasks "{entry["name"]}" in {wanted}', "give each a different name")
                 return None
@@ -225,12 +228,6 @@ def _read_registry(file: Path) -> list[dict[str, Any]]:
         ):
             raise ValueError(f'each task of "{entry["name"]}" needs a "name" and a "path"')
     return data
-
-
-def _registry_task(entry: dict[str, Any], file: Path) -> dict[str, Any]:
-    if entry.get("git_url"):
-        return {k: entry[k] for k in ("git_url", "git_commit_id", "path") if entry.get(k)}
-    return {"path": str((file.parent / entry["path"]).resolve())}
 
 
 def dataset_labels(datasets: Mapping[str, Dataset], known: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -222,20 +222,16 @@ class MountReader:
                 )
             elif str(place) in found:
                 self.problems.add(where, f"{place} is {found[str(place)].source} already", "choose another path for it")
-            elif path is None or not self._is_there(path, where):
+            elif path is None:
                 continue
+            elif not is_there(path):
+                self._lacks(where, f"no file or folder at {path}")
             elif (held := private_in(path, self.private)) is not None:
                 what = f"{path} holds {held}, which the agent would see"
                 self.problems.add(where, what, "mount a separate folder")
             else:
                 found[str(place)] = Mount(path.resolve(), str(place))
         return tuple(self._told(one, one.target, at) for one in found.values())
-
-    def _is_there(self, path: Path, at: str) -> bool:
-        if not is_there(path):
-            self._lacks(at, f"no file or folder at {path}")
-            return False
-        return True
 
     def programs(self, names: Sequence[str], at: str) -> tuple[Program, ...]:
         """Return the programs that PATH leads to, checked."""

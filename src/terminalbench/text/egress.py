@@ -1,6 +1,6 @@
 """What went out of a trial, in a few lines."""
 
-from terminalbench.records.trial import Contact, Egress
+from terminalbench.records.trial import Egress
 from terminalbench.text.numbers import plural, size
 
 _SHOWN = 6
@@ -25,9 +25,7 @@ def _told(egress: Egress) -> list[str]:
     lines += [f"{one.host} {one.connections:,} x, {size(one.down)} down" for one in reached[:_SHOWN]]
     if len(reached) > _SHOWN:
         lines.append(f"and {plural(len(reached) - _SHOWN, 'host')} more")
-    lines += [_refusal(one) for one in [one for one in egress.hosts if one.refused][:_SHOWN]]
+    for one in [one for one in egress.hosts if one.refused][:_SHOWN]:
+        often = f" ({one.refused:,} times)" if one.refused > 1 else ""
+        lines.append(f"refused {one.host}: {', '.join(one.why)}{often}")
     return lines
-
-
-def _refusal(one: Contact) -> str:
-    return f"refused {one.host}: {', '.join(one.why)}{f' ({one.refused:,} times)' if one.refused > 1 else ''}"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from terminalbench.experiments.batch import Batch
     from terminalbench.experiments.plan import Plan
     from terminalbench.records.event import Event
-    from terminalbench.watch.arms import ArmsWatch
 
 _STARTED = "{trials} in batch {number} ({place})"
 
@@ -26,7 +25,11 @@ class ArmTeller(RunTeller):
 
     def __init__(self, *, watch: bool, log_file: Path | None) -> None:
         super().__init__(quiet=False)
-        self._arms = _arms() if watch else None
+        self._arms = None
+        if watch:
+            from terminalbench.watch.arms import ArmsWatch
+
+            self._arms = ArmsWatch()
         self._log = ExperimentLog(log_file) if log_file is not None else None
 
     def __exit__(self, *error: object) -> None:
@@ -118,9 +121,3 @@ class ExperimentLog:
     def close(self) -> None:
         """The end of the file."""
         self._file.close()
-
-
-def _arms() -> "ArmsWatch":
-    from terminalbench.watch.arms import ArmsWatch
-
-    return ArmsWatch()

@@ -231,7 +231,8 @@ def _budget_lines(budget: "PlannedBudget") -> list[str]:
     lines += [f"  {key}: a trial costs about {dollars(one.usd)} ({one})" for key, one in budget.likely.items()]
     unknown = ", ".join(budget.cost_unknown)
     if unknown:
-        lines.append(f"  {unknown}: the cost of a trial is unknown; trials run one at a time until the first one ends")
+        careful = "so trials run one at a time until the first one ends"
+        lines.append(f"  {unknown}: the cost of a trial is unknown, {careful}")
     if budget.cost_usd is not None:
         short = "" if budget.cost_usd <= budget.budget_usd else ": not all trials will run"
         lines.append(f"  expected cost: {dollars(budget.cost_usd)} of {dollars(budget.budget_usd)}{short}")

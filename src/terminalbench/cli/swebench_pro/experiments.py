@@ -154,7 +154,7 @@ def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Pa
         ids = _converted(tasks, folder, given, picks)
         return folder, tuple(one for one in read_folder(folder) if one.instance_id in ids)
     if given["split"] != "test" or given["evaluator"] is not None:
-        raise UserError("--split and --evaluator work only with rows (a file, or hf:REVISION)")
+        raise UserError("--split and --evaluator work with rows only (a file, or hf:REVISION)")
     if not folder.is_dir():
         make = f"tbench swebench-pro tasks FILE|hf:REVISION -o {tasks} --evaluator CHECKOUT"
         hint = f"create it with {make}, or name another folder with --tasks DIR"

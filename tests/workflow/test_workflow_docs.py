@@ -12,8 +12,8 @@ from terminalbench.experiments.schema import tables_markdown
 from terminalbench.workflow.attempt import Ports
 from terminalbench.workflow.engine import Engine
 from terminalbench.workflow.generators import GENERATORS
-from terminalbench.workflow.load import WorkflowTable, from_texts, load, shipped
-from terminalbench.workflow.model import CommandRun, Kind
+from terminalbench.workflow.load import from_texts, load, shipped
+from terminalbench.workflow.model import CommandRun, Kind, Step, WorkflowTable
 from terminalbench.workflow.trace import StepFailure, TraceEventKind, WorkflowEnding
 from workflow.scripted_workflow import Bench, ScriptedModel
 

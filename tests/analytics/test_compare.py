@@ -207,6 +207,19 @@ def test_cheaper_is_better() -> None:
     assert found.sentence == "b vs a, cost: -$1.00, x0.53 (p = 0.0078), 8 tasks better, 0 worse, p = 0.0078: better"
 
 
+def test_partial_credit_is_compared_by_mean_reward() -> None:
+    data = [
+        msgspec.structs.replace(row, reward=(0.3 if row.profile == "a" else 0.5) + row.attempt / 10)
+        for row in rows(table(a="xx " * 8, b="xx " * 8))
+    ]
+    found = compare(data, settings(metric="reward"))
+    assert found.contrasts[0].sentence == "b vs a, reward: +0.200, 8 tasks better, 0 worse, p = 0.0078: better"
+    assert [profile.mean_reward for profile in found.profiles] == pytest.approx([0.45, 0.65])
+    assert compare(data, settings()).contrasts[0].verdict == "inconclusive", "none passed"
+    lost = [msgspec.structs.replace(row, reward=None) if row.profile == "b" else row for row in data]
+    assert "no task has a known reward for both" in compare(lost, settings(metric="reward")).contrasts[0].sentence
+
+
 def test_unknown_costs_are_not_zero() -> None:
     data = [
         msgspec.structs.replace(row, spent=Spend(None if row.profile == "b" and row.attempt == 2 else 1.0))

@@ -390,7 +390,7 @@ def test_the_comparison_of_a_batch(batch: Batch) -> None:
     assert done.comparison == read_json(batch.analytics / "comparison.json", Comparison)
     tests = read_json(batch.analytics / "statistical_tests.json")["tests"]
     assert [(t["new"], t["old"], t["metric"]) for t in tests] == [
-        ("q", "p", m) for m in ("pass", "cost", "tokens", "time")
+        ("q", "p", m) for m in ("pass", "reward", "cost", "tokens", "time")
     ]
     assert (tests[0]["estimate"]["losses"], tests[0]["estimate"]["ties"]) == (1, 1)
     assert tests[0]["verdict"] == "inconclusive"

@@ -65,6 +65,17 @@ def test_a_file_is_compared_where_it_lies_and_nothing_is_written(here: Path, tbe
     assert tbench("compare", "results.csv", "--fail-if", "worse", "--baseline", "big").code == 100
 
 
+def test_scores_of_partial_credit_are_compared_by_their_means(here: Path, tbench: Callable[..., Any]) -> None:
+    lines = [f"t{n},{name},{base + n % 3 / 10}" for n in range(12) for name, base in (("old", 0.2), ("new", 0.5))]
+    (here / "scores.csv").write_text("\n".join(["task,system,score", *lines]))
+    by_pass = tbench("compare", "scores.csv")
+    assert "24 rewards between 0 and 1 count as not passed" in " ".join(by_pass.out.split())
+    by_mean = tbench("compare", "scores.csv", "--metric", "reward")
+    assert "new vs old, reward: +0.300, 12 tasks better, 0 worse, p < 0.001: better" in " ".join(by_mean.out.split())
+    table = [line.split() for line in by_mean.out.splitlines() if line.startswith(("old ", "new  "))]
+    assert [("0.300" in line, "0.600" in line) for line in table] == [(True, False), (False, True)]
+
+
 def test_two_files_that_name_no_profile_are_two(here: Path, tbench: Callable[..., Any]) -> None:
     for name, share in (("a", 2), ("b", 3)):
         (here / name).mkdir()

@@ -12,6 +12,7 @@ from terminalbench.analytics.model import Estimate, Interval, LookMethod, Metric
 from terminalbench.analytics.settings import ComparisonSettings, RecordedExtent
 from terminalbench.analytics.summary import PairedSample, ProfileRows, Way, log_ratios, sample, unit_of
 from terminalbench.records.trial import Outcome, TaskRef
+from terminalbench.text.numbers import MORE_IS_BETTER
 
 PENDING = (Outcome.NOT_RUN, Outcome.CANCELLED)
 BY_STAGES = ("sign-flips", "growth")
@@ -27,7 +28,8 @@ def estimate(found: PairedSample | None, settings: ComparisonSettings) -> Estima
     p = sign_flip.decision_p(values)
     if settings.strict and settings.metric == "pass":
         p = max(p, sign_flip.strict_p(values, most))
-    better, reach = (1, (-1.0, 1.0)) if settings.metric == "pass" else (-1, None)
+    better = 1 if settings.metric in MORE_IS_BETTER else -1
+    reach = (-1.0, 1.0) if settings.metric == "pass" else None
     return Estimate(
         units=pairs.unit_count,
         tasks=len(found.tasks),
@@ -47,8 +49,8 @@ def estimate(found: PairedSample | None, settings: ComparisonSettings) -> Estima
 
 
 def _ratio(found: PairedSample, metric: Metric, alpha: float) -> dict[str, Any]:
-    """The ratio of new to old with its interval, for what has no upper end; a pass rate has none."""
-    logs = log_ratios(found) if metric != "pass" else None
+    """The ratio of new to old with its interval, for what is used up; a pass rate and a reward have none."""
+    logs = log_ratios(found) if metric not in MORE_IS_BETTER else None
     if logs is None:
         return {}
     span = stats.mean_interval(logs.paired, alpha)
@@ -292,7 +294,7 @@ def judge(ways: Sequence[CountedWay], looks: LookPlan, settings: ComparisonSetti
         return "equivalent"
     directions = {way.direction() for way in ways}
     if len(directions) == 1 and directions != {0} and all(way.decides(looks) for way in ways):
-        good = 1 if settings.metric == "pass" else -1
+        good = 1 if settings.metric in MORE_IS_BETTER else -1
         return "better" if directions == {good} else "worse"
     return "inconclusive"
 

@@ -41,6 +41,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     error_class: str | None = None
     agent_sec: float | None = None
+    reward: float | None = None
     started_at: str | None = None
     finished_at: str | None = None
     task_digest: str | None = None
@@ -137,6 +138,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     cost_per_success: float | None = None
     cost_per_success_interval: Interval | None = None
     mean_agent_sec: float | None = None
+    mean_reward: float | None = None
     simulated: bool = False
     on_pareto_front: bool = False
     no_model: bool = False

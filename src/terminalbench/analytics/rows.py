@@ -140,6 +140,8 @@ def _of_trial(cell: CellState) -> dict[str, Any]:
         return {}
     special = {"agent_sec": trial.phases.agent_sec, "task_digest": trial.task_digest or trial.task_checksum}
     special["suspect"] = tuple(trial.suspect)
+    if trial.measured:  # a trial that failed before its tests gave a reward earned none
+        special["reward"] = trial.reward if trial.reward is not None else float(trial.outcome is Outcome.PASSED)
     return special | {name: getattr(trial, name) for name in _SAME}
 
 

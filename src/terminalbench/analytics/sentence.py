@@ -83,6 +83,7 @@ def unknown_k(summaries: Sequence[ProfileSummary], settings: ComparisonSettings)
 
 HAS_VALUE = {
     "pass": "was measured",
+    "reward": "has a known reward",
     "cost": "has a known cost",
     "tokens": "has a known number of tokens",
     "time": "has a known agent time",

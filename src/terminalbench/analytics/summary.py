@@ -108,6 +108,7 @@ def _summary(profile: ProfileRows, settings: ComparisonSettings) -> ProfileSumma
     sample = stats.paired(*zip(*rated, strict=True)) if rated else None
     seconds = [row.agent_sec for row in rows if row.agent_sec is not None]
     rates = pass_rates(rows)
+    rewards = [sum(found) / len(found) for found in known_values(profile, "reward", "exclude").values() if found]
     at, hat = _pass_k(tasks, settings)
     each, each_interval = _cost_per_success(profile, settings)
     spent = Spend.total(row.spent for row in rows)
@@ -133,6 +134,7 @@ def _summary(profile: ProfileRows, settings: ComparisonSettings) -> ProfileSumma
         cost_per_success=each,
         cost_per_success_interval=each_interval,
         mean_agent_sec=sum(seconds) / len(seconds) if seconds else None,
+        mean_reward=sum(rewards) / len(rewards) if rewards else None,
         simulated=any(row.simulated for row in rows),
         no_model=all(row.no_model for row in rows),
         oracle=is_oracle(settings.profiles, profile.profile),
@@ -237,7 +239,7 @@ WAYS: tuple[Way, Way] = ("exclude", "fail")
 BOUNDS: tuple[Way, Way] = ("low", "high")
 type Numbers = tuple[float, float, float]
 """The values of one side at one task: how many, their sum, the sum of their squares."""
-_FIELDS = {"cost": "cost_usd", "tokens": "tokens", "time": "agent_sec"}
+_FIELDS = {"reward": "reward", "cost": "cost_usd", "tokens": "tokens", "time": "agent_sec"}
 
 
 def has_value(row: Row, metric: Metric, way: Way) -> bool:

@@ -12,7 +12,7 @@ from terminalbench.cli.output import print_json, text_width, working
 if TYPE_CHECKING:
     from terminalbench.formats.row import ReadOptions
 
-METRICS = ("pass", "cost", "tokens", "time")
+METRICS = ("pass", "reward", "cost", "tokens", "time")
 GATES = ("worse", "not-better", "not-equivalent")
 DEPARTURES = (
     "baseline", "contrasts", "analysis", "attempts", "tasks", "profiles", "planned-trials", "top-up", "run-settings",

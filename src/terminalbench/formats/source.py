@@ -197,7 +197,7 @@ def read_results(path: Path, options: ReadOptions | None = None) -> ForeignResul
     if between:
         reader.notes.append(
             f"{plural(between, 'reward')} between 0 and 1 {'counts' if between == 1 else 'count'} as not passed; "
-            "with --pass-at N, rewards from N on pass"
+            "with --pass-at N, rewards from N on pass, and --metric reward compares their means"
         )
     unread = [
         f"{plural(count, 'value')} of {what} cannot be read (counted as unknown)"

@@ -29,7 +29,10 @@ ALONE = "There is only one profile, so there is nothing to compare."
 _SHOWN_TASKS = 8
 _SHOWN_LIMITS = 4
 """Departures and warnings that stand below the answer; the details have all."""
-_METRICS = {"pass": "pass rate", "cost": "cost a trial", "tokens": "tokens a trial", "time": "agent time per trial"}
+_METRICS = {
+    "pass": "pass rate", "reward": "reward per trial", "cost": "cost a trial", "tokens": "tokens a trial",
+    "time": "agent time per trial",
+}  # fmt: skip
 _WAYS = {"exclude": "measured only", "fail": "all planned", "low": "at worst", "high": "at best"}
 
 
@@ -63,7 +66,9 @@ def answer_text(comparison: Comparison, width: int = WIDTH, next_steps: Sequence
     further = [f"and {plural(more, 'further limit')}: --details"] if more > 0 else []
     end = _next(next_steps[0], width) if next_steps else []
     simulated = [p.profile for p in comparison.profiles if p.simulated and not p.no_model]
-    table = _profile_table(comparison.profiles, picked(*_COUNTS, "cost", "a success", "agent time"), width)
+    reward = ("reward",) if comparison.metric == "reward" else ()
+    shown = (*_COUNTS, *reward, "cost", "a success", "agent time")
+    table = _profile_table(comparison.profiles, picked(*shown), width)
     parts = [
         *_head(comparison, width),
         "\n".join([table, *([_wrapped(f"simulated: {', '.join(simulated)}", width)] if simulated else [])]),

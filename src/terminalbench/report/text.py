@@ -15,6 +15,7 @@ from terminalbench.text.names import ORACLE, named
 from terminalbench.text.numbers import (
     NOTHING,
     UNKNOWN,
+    amount,
     cost,
     count,
     dollars,
@@ -69,6 +70,7 @@ PROFILE_CELLS: ProfileCells = {
     "of planned": lambda p: percent(p.rate_all),
     "cost": lambda p: cost(p.cost_usd, p.cost_unknown_trials, no_model=p.no_model),
     "a success": per_success,
+    "reward": lambda p: amount(p.mean_reward, "reward", sign=False),
     "agent time": lambda p: duration(p.mean_agent_sec) if p.measured else NOTHING,
 }
 """The columns of a table of compared profiles, by their headings: text and Markdown take them from here."""

@@ -13,7 +13,8 @@ NO_MODEL = "no model"
 NOTHING = "-"
 """Stands in a table where a value does not apply."""
 
-type Metric = Literal["pass", "cost", "tokens", "time"]
+type Metric = Literal["pass", "reward", "cost", "tokens", "time"]
+MORE_IS_BETTER: tuple[Metric, ...] = ("pass", "reward")
 
 
 def count(number: int | None) -> str:
@@ -109,6 +110,8 @@ def amount(value: float | None, metric: Metric, *, sign: bool = True, unit: bool
     """A value or a difference of a metric; `unit` False leaves out the unit of points, for a column that names it."""
     if metric == "pass":
         return points(value, sign=sign, unit=unit)
+    if metric == "reward":
+        return UNKNOWN if value is None else f"{_sign(value, sign)}{abs(value):.3f}"
     if metric == "cost":
         return dollars(value, sign=sign)
     if metric == "time":

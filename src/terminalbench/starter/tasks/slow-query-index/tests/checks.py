@@ -39,13 +39,11 @@ class SlowQuery(unittest.TestCase):
     def check_database(self, connection, seed, count):
         data = list(make_db.rows(seed, count))
         self.assertEqual(connection.execute("SELECT * FROM orders ORDER BY id").fetchall(), data)
-        newest = {}
-        for row in sorted(data, key=lambda row: (row[3], row[0]), reverse=True):
-            newest.setdefault(row[1:3], []).append(row)
         for warehouse in "ABCDEX":
             for status in ("open", "held", "packed", "sent"):
                 for before in (1_699_999_999, 1_701_000_000, 1_702_500_000, 2_000_000_000):
-                    mine = [row for row in newest.get((warehouse, status), ()) if row[3] < before]
+                    mine = [row for row in data if row[1:3] == (warehouse, status) and row[3] < before]
+                    mine.sort(key=lambda row: (row[3], row[0]), reverse=True)
                     expected = [(row[0], row[4], row[3], row[5]) for row in mine[:20]]
                     parameters = {"warehouse": warehouse, "status": status, "before": before}
                     found, count = steps(connection, parameters)

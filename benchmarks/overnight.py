@@ -108,7 +108,7 @@ def of_looks(iterations: int = 2000, older: int = 100_000) -> dict[str, float]:
     from terminalbench.dashboard.site import Site
     from terminalbench.overnight.night import IterationStatus, IterationWork, Role, WorkEnd
     from terminalbench.overnight.summary import ProjectedNight, project, project_one
-    from terminalbench.watch.night import NightFeed, NightFrame, render_night
+    from terminalbench.watch.night import NightFeed, NightPage, render_night
 
     marks = {"p": {"t0": "+", "t1": "x"}}
     with tempfile.TemporaryDirectory(prefix="tbench-bench-") as place:
@@ -124,7 +124,7 @@ def of_looks(iterations: int = 2000, older: int = 100_000) -> dict[str, float]:
         feed, site = NightFeed(night.folder), Site(night.folder.results_root)
         refreshes = {
             "report": lambda: project(night.folder, night.config, state, known=known),
-            "watch": lambda: (feed.poll(), render_night(NightFrame(feed, time.time()), 100, 40)),
+            "watch": lambda: (feed.poll(), render_night(NightPage(feed, time.time()), 100, 40)),
             "page": lambda: len(answer(site, "nights/this/", {}).body or b""),
         }
         spent = {}

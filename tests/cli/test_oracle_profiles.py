@@ -13,9 +13,8 @@ from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.harbor.read.treatment import treatment
-from terminalbench.index.pages import Window
+from terminalbench.index.pages import TrialFilter, Window, find_trials
 from terminalbench.index.queries import view_batch
-from terminalbench.index.trial_pages import TrialFilter, find_trials
 from terminalbench.json_files import write_json
 from terminalbench.live.state import replay
 from terminalbench.report.text import summary

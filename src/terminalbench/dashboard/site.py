@@ -23,13 +23,13 @@ from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.envfile import env_stamps, secrets_of
 from terminalbench.experiments.plan import Plan
-from terminalbench.index.pages import BatchSummary, find_batch
+from terminalbench.experiments.plan_secrets import env_stamps, secrets_of
+from terminalbench.index.pages import BatchSummary, find_batch, find_trial
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.plans import plan_or_none
 from terminalbench.index.queries import BatchView, TrialRow, view_batch
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import index_mark, open_for_reading
-from terminalbench.index.trial_pages import find_trial
 from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.nights import night_results, night_stamps
 from terminalbench.records.trial import Finding

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,8 +37,8 @@ def write_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
-def migrate(connection: sqlite3.Connection, migrations: Migrations, then: Callable[[], None] | None = None) -> None:
-    """Apply each migration once, in order, and record it; `then` is done in the same transaction, after the last."""
+def migrate(connection: sqlite3.Connection, migrations: Migrations) -> None:
+    """Apply each migration once, in order and in one transaction, and record it."""
     if not _waiting(connection, migrations):
         return  # without a lock: a reader never waits for a writer
     with transaction(connection):
@@ -50,8 +50,6 @@ def migrate(connection: sqlite3.Connection, migrations: Migrations, then: Callab
             for statement in filter(str.strip, script.split(";")):
                 connection.execute(statement)
             connection.execute("INSERT INTO migrations VALUES (?)", (name,))
-        if then is not None:
-            then()
 
 
 def _waiting(connection: sqlite3.Connection, migrations: Migrations) -> bool:

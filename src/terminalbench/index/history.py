@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.errors import TbenchError
 from terminalbench.experiments.plan import JobSpec, Plan, PlannedTask, ProfileRecord
 from terminalbench.harbor.limits.accounts import LikelyCost
-from terminalbench.index.store import FILE_NAME, migrated_copy
+from terminalbench.index.store import FILE_NAME
 from terminalbench.records.trial import CLOCK_JUMPED, Outcome
 from terminalbench.records.values import elapsed_sec, total
 
@@ -111,7 +110,7 @@ def cost_of_a_try(trials: Sequence[PastTrial]) -> float | None:
 def past_trials(results_root: Path, profiles: Sequence[ProfileRecord]) -> list[PastTrial]:
     """The newest trials of each of some profiles, up to 2,000; of profiles alike (agent, model) where it has none.
 
-    None without a readable index; one of an earlier version is brought up to date in memory, and stays as it is.
+    None without a readable index: one of an earlier version tells nothing until the next scan has filled it.
     """
     path = results_root / FILE_NAME
     if not path.is_file():
@@ -121,14 +120,8 @@ def past_trials(results_root: Path, profiles: Sequence[ProfileRecord]) -> list[P
     mode = "mode=ro" if beside else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=5)) as connection:
-            try:
-                return _trials(connection, profiles)
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # no such table or column
-                    raise
-            with closing(migrated_copy(connection, results_root)) as copy:
-                return _trials(copy, profiles)
-    except (sqlite3.Error, TbenchError):
+            return _trials(connection, profiles)
+    except sqlite3.Error:
         return []
 
 

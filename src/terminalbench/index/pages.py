@@ -1,4 +1,4 @@
-"""Questions a page asks about batches and experiments: filtered, sorted, counted, a page at a time."""
+"""Questions a page asks about batches, experiments and trials: filtered, sorted, counted, a page at a time."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,6 +9,7 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.harbor.limits.accounts import over_usd
+from terminalbench.index.queries import TrialRow, trial_row
 from terminalbench.index.totals import ProfileTotals
 
 _OPEN_ENDED = 10**9
@@ -172,7 +173,7 @@ def _batch_conditions(wanted: BatchFilter, live: Sequence[str]) -> tuple[str, li
             r"((b.slug || ' ' || coalesce(b.name, '') || ' ' || b.batch) LIKE ? ESCAPE '\' OR EXISTS "
             r"(SELECT 1 FROM json_each(s.profiles) p WHERE json_extract(p.value, '$.profile') LIKE ? ESCAPE '\'))"
         )
-        values += [contains(wanted.text)] * 2
+        values += [_contains(wanted.text)] * 2
     if wanted.slug:
         conditions.append("b.slug = ?")
         values.append(wanted.slug)
@@ -187,7 +188,7 @@ def _batch_conditions(wanted: BatchFilter, live: Sequence[str]) -> tuple[str, li
     elif wanted.state == "incomplete":
         conditions.append(f"s.not_measured > 0 AND b.batch NOT IN ({_marks(live)})")
         values += live
-    return where_of(conditions), values
+    return _where(conditions), values
 
 
 def find_batch(connection: sqlite3.Connection, batch: str) -> BatchSummary | None:
@@ -220,7 +221,7 @@ def find_experiments(
 ) -> ListPage[ExperimentSummary]:
     """Experiments, sorted by a column, then the one with the newest batch first."""
     where = r" WHERE (b.slug || ' ' || coalesce(b.name, '')) LIKE ? ESCAPE '\'" if text else ""
-    values = [contains(text)] if text else []
+    values = [_contains(text)] if text else []
     joined = f"{_JOINED}{where}"
     count = connection.execute(f"SELECT count(DISTINCT b.slug) {joined}", values).fetchone()[0]
     query = (
@@ -241,7 +242,101 @@ def _summary(row: sqlite3.Row) -> BatchSummary:
     return BatchSummary(**values)
 
 
-def contains(text: str) -> str:
+@dataclass(frozen=True)
+class TrialFilter:
+    """A selection of trials. An empty field means any; `outcome` "unfinished" are those without a result."""
+
+    text: str = ""
+    batch: str = ""
+    profile: str = ""
+    task: str = ""
+    outcome: str = ""
+    error_class: str = ""
+
+
+_FAILURE = (
+    "(SELECT failure_class(f.found) FROM findings f WHERE (f.batch, f.job, f.trial, f.analyzer) = "
+    "(trials.batch, trials.job, trials.trial, 'failure'))"
+)
+TRIAL_ORDERS = {
+    "trial": "trial", "outcome": "outcome", "profile": "profile", "batch": "batch", "task": "task",
+    "attempt": "attempt", "steps": "agent_steps", "cost": "cost_usd", "started": "started_at", "failure": _FAILURE,
+    "tokens": "input_tokens + output_tokens",
+    "time": "julianday(finished_at) - julianday(started_at)",
+}  # fmt: skip
+"""What a list of trials can be sorted by."""
+
+
+def find_trials(
+    connection: sqlite3.Connection, wanted: TrialFilter, window: Window, by: SortOrder = AS_IT_COMES
+) -> ListPage[tuple[str, TrialRow]]:
+    """Trials with their batch, sorted by a column, then the newest first."""
+    conditions: list[str] = []
+    values: list[Any] = []
+    for name in ("batch", "profile", "error_class"):
+        if getattr(wanted, name):
+            conditions.append(f"{name} = ?")
+            values.append(getattr(wanted, name))
+    if wanted.task:  # a part of a name is enough, unless it is the name of a task
+        conditions.append(
+            r"(task = ? OR (task LIKE ? ESCAPE '\' AND NOT EXISTS (SELECT 1 FROM trials same WHERE same.task = ?)))"
+        )
+        values += [wanted.task, _contains(wanted.task), wanted.task]
+    if wanted.outcome == "unfinished":
+        conditions.append("outcome IS NULL")
+    elif wanted.outcome:
+        conditions.append("outcome = ?")
+        values.append(wanted.outcome)
+    if wanted.text:
+        conditions.append(
+            "rowid IN (SELECT rowid FROM trials INDEXED BY trials_by_words WHERE "
+            r"(trial || ' ' || coalesce(error_message, '') || ' ' || coalesce(model, '')) LIKE ? ESCAPE '\')"
+        )
+        values.append(_contains(wanted.text))
+    where = _where(conditions)
+    count = connection.execute(f"SELECT count(*) FROM trials{where}", values).fetchone()[0]  # noqa: S608
+    if by.column == "failure":
+        connection.create_function("failure_class", 1, _failure_class, deterministic=True)
+    query = f"SELECT * FROM trials{where} ORDER BY {by.sql(TRIAL_ORDERS)}started_at DESC LIMIT ? OFFSET ?"  # noqa: S608
+    rows = connection.execute(query, [*values, window.limit, window.offset])
+    return ListPage([(row["batch"], trial_row(row)) for row in rows], count)
+
+
+def find_trial(connection: sqlite3.Connection, batch: str, job: str, name: str) -> TrialRow | None:
+    """One trial by its place, None when the index does not know it."""
+    query = "SELECT * FROM trials WHERE batch = ? AND job = ? AND trial = ?"
+    row = connection.execute(query, (batch, job, name)).fetchone()
+    return trial_row(row) if row is not None else None
+
+
+def task_trials(connection: sqlite3.Connection, batch: str, dataset: str | None, task: str | None) -> list[TrialRow]:
+    """Every trial at one task of a batch, profile by profile."""
+    query = "SELECT * FROM trials WHERE batch = ? AND dataset IS ? AND task IS ? ORDER BY profile, started_at, trial"
+    return [trial_row(row) for row in connection.execute(query, (batch, dataset, task))]
+
+
+def _failure_class(found: bytes) -> str | None:
+    """The class in the kept findings of the analyzer `failure`."""
+    items = msgspec.msgpack.decode(found, type=list[tuple[str, Any, Any, Any]])
+    return next((value for name, value, _, _ in items if name == "failure_class"), None)
+
+
+def failure_class(connection: sqlite3.Connection, batch: str, row: TrialRow) -> str | None:
+    """Return how a trial failed, as an analysis has found; None when there was none, or it did not fail."""
+    query = "SELECT found FROM findings WHERE batch = ? AND job = ? AND trial = ? AND analyzer = 'failure'"
+    kept = connection.execute(query, (batch, row.job, row.name)).fetchone()
+    return _failure_class(kept[0]) if kept is not None else None
+
+
+def choices(connection: sqlite3.Connection, column: str) -> list[str]:
+    """The values a column of the trials holds, for a filter."""
+    if column not in ("profile", "task", "error_class", "batch"):
+        raise ValueError(column)
+    query = f"SELECT DISTINCT {column} FROM trials WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
+    return [row[0] for row in connection.execute(query)]
+
+
+def _contains(text: str) -> str:
     """A pattern of LIKE (escape: a backslash) that finds the text anywhere."""
     escaped = text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     return f"%{escaped}%"
@@ -251,6 +346,6 @@ def _marks(values: Sequence[str]) -> str:
     return ", ".join("?" * len(values))
 
 
-def where_of(conditions: list[str]) -> str:
+def _where(conditions: list[str]) -> str:
     """The conditions as a WHERE, "" without any."""
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""

@@ -1,13 +1,11 @@
 """The plan of a batch on its trials: profile and policy id, family of the task, labels. Kept beside each.
 
-Filled when a trial is read, when a plan has changed, and once for an index of an earlier version: plans are read for
-that, no results.
+Filled when a trial is read, and when a plan has changed: no result is read again for that.
 """
 
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -74,9 +72,3 @@ def keep_facts(connection: sqlite3.Connection, key: str, plan: Plan | None) -> N
         "INSERT OR REPLACE INTO profiles (id, agent, model) VALUES (?, ?, ?)",
         [(p.id, p.content.get("agent"), p.content.get("model")) for p in (plan.profiles if plan else ())],
     )
-
-
-def keep_all_facts(connection: sqlite3.Connection, results_root: Path) -> None:
-    """The same for every batch of the index."""
-    for (key,) in connection.execute("SELECT batch FROM batches").fetchall():
-        keep_facts(connection, key, plan_or_none(Batch(results_root / key)))

@@ -22,7 +22,6 @@ from pathlib import Path
 from terminalbench.errors import TbenchError
 from terminalbench.index.database import SIDE_FILES, is_damaged, migrate, opened, set_aside, write_ahead
 from terminalbench.index.places import holds_batch
-from terminalbench.index.plans import keep_all_facts
 from terminalbench.modes import make_file, make_own_folder
 
 FILE_NAME = "index.db"
@@ -31,11 +30,18 @@ _LEAST_BYTES = 1 << 20
 
 MIGRATIONS: list[tuple[str, str]] = [
     (
-        "001_trials",
+        "019_schema",
         """
+        DROP TABLE IF EXISTS batches;
+        DROP TABLE IF EXISTS trials;
+        DROP TABLE IF EXISTS findings;
+        DROP TABLE IF EXISTS summaries;
+        DROP TABLE IF EXISTS profiles;
+        DROP TABLE IF EXISTS treatments;
+        DROP TABLE IF EXISTS exposures;
         CREATE TABLE batches (
             batch TEXT PRIMARY KEY, slug TEXT NOT NULL, number INTEGER NOT NULL, name TEXT, created_at TEXT,
-            baseline TEXT, planned INTEGER, plan_stamp TEXT
+            baseline TEXT, planned INTEGER, plan_stamp TEXT, labels TEXT, stamp TEXT, budget_usd REAL
         );
         CREATE TABLE trials (
             batch TEXT NOT NULL, job TEXT NOT NULL, trial TEXT NOT NULL, state TEXT NOT NULL, reason TEXT,
@@ -44,115 +50,34 @@ MIGRATIONS: list[tuple[str, str]] = [
             started_at TEXT, finished_at TEXT, environment_sec REAL, agent_setup_sec REAL, agent_sec REAL,
             verifier_sec REAL, input_tokens INTEGER, cache_read_tokens INTEGER, cache_write_tokens INTEGER,
             output_tokens INTEGER, cost_usd REAL, usage_source TEXT, cost_source TEXT, simulated INTEGER,
-            suspect TEXT, task_digest TEXT, superseded INTEGER NOT NULL DEFAULT 0, record BLOB,
+            suspect TEXT, task_digest TEXT, superseded INTEGER NOT NULL DEFAULT 0, record BLOB, counts INTEGER,
+            attempt INTEGER, profile_id TEXT, family TEXT, labels TEXT, cli_version TEXT, session_model TEXT,
+            permission_mode TEXT, tools TEXT, mcp_state TEXT, treatment TEXT, copy INTEGER NOT NULL DEFAULT 0,
+            connections INTEGER, refused INTEGER, hosts TEXT, policy_id TEXT, agent_steps INTEGER, all_tokens INTEGER,
+            reader INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (batch, job, trial)
         );
         CREATE INDEX trials_by_cell ON trials (batch, profile, dataset, task);
         CREATE INDEX trials_by_name ON trials (trial);
-        """,
-    ),
-    (
-        "002_findings",
-        """
-        CREATE TABLE findings (
-            batch TEXT NOT NULL, job TEXT NOT NULL, trial TEXT NOT NULL, analyzer TEXT NOT NULL, version TEXT NOT NULL,
-            stamp TEXT NOT NULL, found BLOB NOT NULL,
-            PRIMARY KEY (batch, job, trial, analyzer)
-        ) WITHOUT ROWID;
-        """,
-    ),
-    (
-        "003_summaries",
-        """
-        CREATE TABLE summaries (
-            batch TEXT PRIMARY KEY, version INTEGER NOT NULL, trials INTEGER NOT NULL, passed INTEGER NOT NULL,
-            failed INTEGER NOT NULL, not_measured INTEGER NOT NULL, cost_usd REAL, cost_unknown INTEGER NOT NULL,
-            simulated INTEGER NOT NULL, last_at TEXT, profiles TEXT NOT NULL
-        );
         CREATE INDEX trials_by_time ON trials (started_at);
         CREATE INDEX trials_by_outcome ON trials (outcome, started_at);
         CREATE INDEX trials_by_task ON trials (task, started_at);
         CREATE INDEX trials_by_profile ON trials (profile, started_at);
         CREATE INDEX trials_by_error ON trials (error_class, started_at);
         CREATE INDEX trials_by_words ON trials (trial, error_message, model);
-        """,
-    ),
-    (
-        "004_counts",
-        """
-        ALTER TABLE trials ADD COLUMN counts INTEGER;
-        ALTER TABLE trials ADD COLUMN attempt INTEGER;
-        DELETE FROM summaries;
-        """,
-    ),
-    (
-        "005_plan_facts",
-        """
-        ALTER TABLE batches ADD COLUMN labels TEXT;
-        ALTER TABLE batches ADD COLUMN stamp TEXT;
-        ALTER TABLE trials ADD COLUMN profile_id TEXT;
-        ALTER TABLE trials ADD COLUMN family TEXT;
-        ALTER TABLE trials ADD COLUMN labels TEXT;
-        CREATE TABLE profiles (id TEXT PRIMARY KEY, agent TEXT, model TEXT);
         CREATE INDEX trials_by_profile_id ON trials (profile_id, started_at);
-        """,
-    ),
-    (
-        "006_sessions",
-        """
-        ALTER TABLE trials ADD COLUMN cli_version TEXT;
-        ALTER TABLE trials ADD COLUMN session_model TEXT;
-        ALTER TABLE trials ADD COLUMN permission_mode TEXT;
-        ALTER TABLE trials ADD COLUMN tools TEXT;
-        ALTER TABLE trials ADD COLUMN mcp_state TEXT;
-        UPDATE trials SET stamp = '';
-        UPDATE batches SET stamp = NULL;
-        """,
-    ),
-    (
-        "007_whose_fault",  # outcomes are decided by whose fault an error is: every trial is read anew
-        """
-        UPDATE trials SET stamp = '';
-        UPDATE batches SET stamp = NULL;
-        DELETE FROM summaries;
-        """,
-    ),
-    (
-        "008_foreign_profiles",
-        """
+        CREATE TABLE findings (
+            batch TEXT NOT NULL, job TEXT NOT NULL, trial TEXT NOT NULL, analyzer TEXT NOT NULL, version TEXT NOT NULL,
+            stamp TEXT NOT NULL, found BLOB NOT NULL,
+            PRIMARY KEY (batch, job, trial, analyzer)
+        ) WITHOUT ROWID;
+        CREATE TABLE summaries (
+            batch TEXT PRIMARY KEY, version INTEGER NOT NULL, trials INTEGER NOT NULL, passed INTEGER NOT NULL,
+            failed INTEGER NOT NULL, not_measured INTEGER NOT NULL, cost_usd REAL, cost_unknown INTEGER NOT NULL,
+            simulated INTEGER NOT NULL, last_at TEXT, profiles TEXT NOT NULL
+        );
+        CREATE TABLE profiles (id TEXT PRIMARY KEY, agent TEXT, model TEXT);
         CREATE TABLE treatments (id TEXT PRIMARY KEY, content TEXT NOT NULL);
-        ALTER TABLE trials ADD COLUMN treatment TEXT;
-        ALTER TABLE trials ADD COLUMN copy INTEGER NOT NULL DEFAULT 0;
-        UPDATE trials SET stamp = '' WHERE batch = '.';
-        """,
-    ),
-    (
-        "009_known_clients",  # the log of a client is believed only of an agent that is known to run it
-        """
-        UPDATE trials SET stamp = '' WHERE agent IS NOT 'claude-code';
-        UPDATE batches SET stamp = NULL;
-        DELETE FROM summaries;
-        """,
-    ),
-    ("010_budgets", "ALTER TABLE batches ADD COLUMN budget_usd REAL;"),
-    (
-        "011_egress",
-        """
-        ALTER TABLE trials ADD COLUMN connections INTEGER;
-        ALTER TABLE trials ADD COLUMN refused INTEGER;
-        ALTER TABLE trials ADD COLUMN hosts TEXT;
-        """,
-    ),
-    (
-        "012_foreign_files",  # further files of foreign jobs count by their digests
-        """
-        UPDATE trials SET stamp = '' WHERE batch = '.';
-        """,
-    ),
-    (
-        "013_exposures",
-        """
-        ALTER TABLE trials ADD COLUMN policy_id TEXT;
         CREATE TABLE exposures (
             batch TEXT NOT NULL, job TEXT NOT NULL, trial TEXT NOT NULL, lesson TEXT NOT NULL, rank INTEGER NOT NULL,
             mode TEXT NOT NULL, snapshot TEXT NOT NULL, propensity REAL NOT NULL, shown INTEGER NOT NULL,
@@ -162,37 +87,10 @@ MIGRATIONS: list[tuple[str, str]] = [
         CREATE INDEX exposures_by_lesson ON exposures (lesson);
         """,
     ),
-    (
-        "014_steps",
-        """
-        ALTER TABLE trials ADD COLUMN agent_steps INTEGER;
-        UPDATE trials SET stamp = '';
-        UPDATE batches SET stamp = NULL;
-        """,
-    ),
-    (
-        "015_policies",  # the counts of a profile name its policy
-        """
-        UPDATE batches SET stamp = NULL;
-        DELETE FROM summaries;
-        """,
-    ),
-    (
-        "016_untold",  # what an agent does not tell is no reason to doubt, and a command that ran has acted
-        """
-        UPDATE trials SET stamp = '' WHERE suspect IS NOT NULL OR error_class IS NOT NULL;
-        UPDATE batches SET stamp = NULL;
-        DELETE FROM summaries;
-        """,
-    ),
-    ("017_all_tokens", "ALTER TABLE trials ADD COLUMN all_tokens INTEGER;"),
-    # Which rules decided a trial: `harbor.read.READER`. From here on a mended rule needs no migration.
-    ("018_reader", "ALTER TABLE trials ADD COLUMN reader INTEGER NOT NULL DEFAULT 0;"),
 ]
-"""Applied once each, in order, and recorded. Never edit one that was released; add another. One that empties `stamp`
-has the trials read anew by the next scan.
-
-After them what plans say is put beside the trials that are there: `index.plans.keep_all_facts`.
+"""Applied once each, in order, and recorded. The first makes every table anew: the next scan fills an index that an
+earlier version has left. Never edit one that was released; add another. One that empties `stamp` has the trials read
+anew by the next scan. Rules that decide a trial need none: `harbor.read.READER`.
 """
 
 
@@ -212,7 +110,7 @@ def open_index(results_root: Path, *, in_root: bool = False) -> Generator[sqlite
 @contextmanager
 def _opened_at(file: Path | None, results_root: Path) -> Generator[sqlite3.Connection]:
     """The index in a file or in memory, with every table."""
-    made = _made(file, results_root) if file is not None else _connect(_in_memory(results_root.resolve()), results_root)
+    made = _made(file) if file is not None else _connect(_in_memory(results_root.resolve()))
     with closing(made) as connection:
         try:
             yield connection
@@ -294,7 +192,7 @@ def _elsewhere(root: Path) -> Path | None:
             make_file(folder / FILE_NAME)
             with closing(opened(f"{(folder / FILE_NAME).as_uri()}?mode=rwc")) as connection:
                 _begin(connection, root)
-        _made(folder / FILE_NAME, root).close()
+        _made(folder / FILE_NAME).close()
         file = folder / FILE_NAME
     except (OSError, RuntimeError, TbenchError):
         pass  # no folder of this user's can be written: memory is left
@@ -333,7 +231,7 @@ def _digest(root: Path) -> str:
     return hashlib.blake2b(os.fsencode(root), digest_size=12).hexdigest()
 
 
-def _made(file: Path, results_root: Path) -> sqlite3.Connection:
+def _made(file: Path) -> sqlite3.Connection:
     """The database in a file, with every table; one that is damaged is set aside first."""
     try:
         make_file(file)
@@ -341,12 +239,12 @@ def _made(file: Path, results_root: Path) -> sqlite3.Connection:
         pass
     uri = f"{file.as_uri()}?mode=rwc"
     try:
-        return _connect(uri, results_root)
+        return _connect(uri)
     except sqlite3.DatabaseError as error:
         if not is_damaged(error) or not file.is_file():
             raise _unusable(file, error) from error
     set_aside(file)
-    return _connect(uri, results_root)
+    return _connect(uri)
 
 
 def _unusable(file: Path | None, error: sqlite3.Error) -> TbenchError:
@@ -362,28 +260,12 @@ def _unusable(file: Path | None, error: sqlite3.Error) -> TbenchError:
     return TbenchError(f"the index cannot be used: {error}", where=str(file or "in memory"), hint=hints.get(code))
 
 
-def _connect(uri: str, results_root: Path) -> sqlite3.Connection:
+def _connect(uri: str) -> sqlite3.Connection:
     connection = opened(uri)
     try:
         write_ahead(connection)
-        _migrate(connection, results_root)
+        migrate(connection, MIGRATIONS)
     except (sqlite3.Error, TbenchError):
         connection.close()
         raise
     return connection
-
-
-def _migrate(connection: sqlite3.Connection, results_root: Path) -> None:
-    migrate(connection, MIGRATIONS, lambda: keep_all_facts(connection, results_root))
-
-
-def migrated_copy(found: sqlite3.Connection, results_root: Path) -> sqlite3.Connection:
-    """An index of an earlier version in memory, with every table; the file stays as it is. The caller closes it."""
-    copy = opened(":memory:")
-    try:
-        found.backup(copy)
-        _migrate(copy, results_root)
-    except (sqlite3.Error, TbenchError):
-        copy.close()
-        raise
-    return copy

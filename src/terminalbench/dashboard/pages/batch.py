@@ -18,10 +18,9 @@ from terminalbench.dashboard.site import Site
 from terminalbench.decode import decode
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.experiments.profile_changes import differences, value_text
-from terminalbench.index.pages import BatchSummary, SortOrder, Window
+from terminalbench.index.pages import BatchSummary, SortOrder, TrialFilter, Window, find_trials
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, Reason, not_measured, profile_totals
-from terminalbench.index.trial_pages import TrialFilter, find_trials
 from terminalbench.live.status import with_running
 from terminalbench.overnight.night import RUN_LABEL
 from terminalbench.overnight.nights import HERE, look

@@ -19,10 +19,9 @@ from terminalbench.dashboard.links import night_results_path, steps_path, trial_
 from terminalbench.dashboard.pages.steps import places
 from terminalbench.dashboard.site import Site
 from terminalbench.index.exposures import LessonCounts, LessonLook, add_counts, lesson_counts, lesson_trials
-from terminalbench.index.pages import ListPage, Window
+from terminalbench.index.pages import ListPage, Window, find_trial
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import open_for_reading
-from terminalbench.index.trial_pages import find_trial
 from terminalbench.overnight.nights import night_results
 from terminalbench.records.lesson import Evidence, Lesson, LessonState, Utility
 

@@ -9,13 +9,16 @@ from terminalbench.index.pages import (
     BatchFilter,
     BatchSummary,
     ExperimentSummary,
+    TrialFilter,
     Window,
+    choices,
+    failure_class,
     find_batches,
     find_experiments,
+    find_trials,
 )
 from terminalbench.index.queries import TrialRow, trial_columns
 from terminalbench.index.totals import ProfileTotals
-from terminalbench.index.trial_pages import TrialFilter, choices, failure_class, find_trials
 from terminalbench.records.trial import Outcome
 from terminalbench.report.charts.svg import varies
 

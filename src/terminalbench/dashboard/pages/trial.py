@@ -31,8 +31,8 @@ from terminalbench.dashboard.pages.steps import (
 )
 from terminalbench.dashboard.safe_files import Excerpt, list_files, read_tail
 from terminalbench.dashboard.site import Site
+from terminalbench.index.pages import task_trials
 from terminalbench.index.queries import TrialRow
-from terminalbench.index.trial_pages import task_trials
 from terminalbench.records.trial import Finding, Outcome, Usage
 from terminalbench.report.trial import had, lessons, task_instruction
 from terminalbench.text.egress import egress_lines

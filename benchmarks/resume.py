@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.tasks import write_task
 from terminalbench.experiments.batch import Batch
-from terminalbench.harbor.read.planned import PLANNED
+from terminalbench.harbor.read.notes import PLANNED
 from terminalbench.json_files import read_json, write_json
 
 ATTEMPTS = 5

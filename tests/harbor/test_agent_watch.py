@@ -13,7 +13,7 @@ from harbor.cli.jobs import _handle_sigterm
 from watched import stub_trial
 
 from terminalbench.harbor.agent_watch import AgentWatch
-from terminalbench.harbor.read.seen import HostActivity
+from terminalbench.harbor.read.notes import HostActivity
 
 type Run = Callable[[], Awaitable[str | None]]
 

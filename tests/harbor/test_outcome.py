@@ -11,9 +11,9 @@ from terminalbench.faults import ErrorClass
 from terminalbench.harbor.limits.hangs import Hang
 from terminalbench.harbor.read.agent_logs import LogEvidence
 from terminalbench.harbor.read.claude_stream import ResultEvent, read_stream
+from terminalbench.harbor.read.notes import TIMES, Moment, Times
 from terminalbench.harbor.read.outcome import classify
 from terminalbench.harbor.read.results import finished_folders, live_ending, read_trial
-from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.json_files import write_json
 from terminalbench.records.trial import AgentStatus, Outcome, ProviderWait
 

@@ -22,9 +22,9 @@ from terminalbench.harbor.jobs import PLUGIN
 from terminalbench.harbor.limits.admission import Admission, Wait
 from terminalbench.harbor.limits.budget import TrialRefusal
 from terminalbench.harbor.limits.gate import Gate, GateState
+from terminalbench.harbor.limits.hangs import EARLY_SEC
 from terminalbench.harbor.plugin import EventPlugin
-from terminalbench.harbor.read.times import read_times
-from terminalbench.harbor.scripts import EARLY_SEC
+from terminalbench.harbor.read.notes import read_times
 from terminalbench.records.event import Event, WaitKind
 from terminalbench.records.trial import Outcome
 

@@ -9,8 +9,8 @@ from results_kit import claude, error, rewarded, write_trial
 
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.limits.ratelimit import count_hits
+from terminalbench.harbor.read.notes import HostActivity
 from terminalbench.harbor.read.results import live_ending, read_trial
-from terminalbench.harbor.read.seen import HostActivity
 from terminalbench.json_files import write_json
 from terminalbench.records.trial import Outcome, ProviderWait, Trial
 from terminalbench.sandbox import activity

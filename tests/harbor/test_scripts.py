@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.harbor.scripts import kill_script, parse_prepared, prepare_script
+from terminalbench.harbor.preparation import kill_script, parse_prepared, prepare_script
 
 UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
 SHELLS = [shell for shell in ("bash", "dash", "busybox") if shutil.which(shell)]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from results_kit import result, write_trial
 
+from terminalbench.harbor.read.notes import TIMES, Moment, Times
 from terminalbench.harbor.read.results import read_trial
-from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.json_files import write_json
 from terminalbench.records.trial import CLOCK_JUMPED, Phases, Trial
 

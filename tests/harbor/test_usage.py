@@ -14,10 +14,10 @@ from terminalbench.experiments.tables import FREE, ProfilePrice
 from terminalbench.harbor.read import usage
 from terminalbench.harbor.read.agent_logs import FinalMetrics
 from terminalbench.harbor.read.claude_stream import ClaudeStream, read_stream
-from terminalbench.harbor.read.planned import PLANNED, PlannedTrial, client_of
+from terminalbench.harbor.read.notes import PLANNED, PlannedTrial, client_of
 from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.harbor.read.results import live_ending, read_trial
-from terminalbench.harbor.read.usage import DeclaredPrice, ModelPrice, PriceTable, price_table
+from terminalbench.harbor.read.usage import ModelPrice, PriceTable, cost_of, price_table
 from terminalbench.index.queries import view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import write_json
@@ -35,6 +35,12 @@ PRICES = PriceTable(
 )
 
 
+@pytest.fixture
+def prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the table of these tests in the place of the recorded one."""
+    monkeypatch.setattr(usage, "price_table", lambda: PRICES)
+
+
 def stream(tmp_path: Path, text: str) -> ClaudeStream:
     path = tmp_path / "claude-code.txt"
     path.write_text(text)
@@ -43,8 +49,9 @@ def stream(tmp_path: Path, text: str) -> ClaudeStream:
     return found
 
 
+@pytest.mark.usefixtures("prices")
 def test_claude_code_result_is_taken_as_it_is(tmp_path: Path) -> None:
-    found = usage.best("claude-sonnet-4-5", [], [stream(tmp_path, claude("mcp_and_hooks"))], [], PRICES)
+    found = usage.best("claude-sonnet-4-5", [], [stream(tmp_path, claude("mcp_and_hooks"))], [])
     assert (found.input_tokens, found.cache_read_tokens, found.cache_write_tokens) == (2000, 600, 400)
     assert found.output_tokens == 100
     assert found.cost_usd == pytest.approx(0.00918)
@@ -53,73 +60,82 @@ def test_claude_code_result_is_taken_as_it_is(tmp_path: Path) -> None:
 
 def test_our_prices_agree_with_the_cli(tmp_path: Path) -> None:
     found = usage.best(None, [], [stream(tmp_path, claude("mcp_and_hooks"))], [])
-    assert price_table().cost("claude-sonnet-4-5", found) == pytest.approx(found.cost_usd)
+    assert cost_of("claude-sonnet-4-5", found) == pytest.approx(found.cost_usd)
 
 
+@pytest.mark.usefixtures("prices")
 def test_cost_the_cli_invented_is_not_believed(tmp_path: Path) -> None:
     harbor = [AgentContext(n_input_tokens=3000, n_cache_tokens=600, n_output_tokens=100, cost_usd=0.0121)]
-    found = usage.best("qwen3:8b", harbor, [stream(tmp_path, claude("unknown_model"))], [], PRICES)
+    found = usage.best("qwen3:8b", harbor, [stream(tmp_path, claude("unknown_model"))], [])
     assert (found.output_tokens, found.cost_usd, found.cost_source) == (100, None, None)
 
 
+@pytest.mark.usefixtures("prices")
 def test_invented_cost_of_a_model_we_have_a_price_for_is_computed(tmp_path: Path) -> None:
     text = claude("unknown_model").replace("qwen3:8b", "gpt-x")
-    found = usage.best("gpt-x", [], [stream(tmp_path, text)], [], PRICES)
+    found = usage.best("gpt-x", [], [stream(tmp_path, text)], [])
     assert found.cost_usd == pytest.approx((2000 + 600 + 400) * 1e-6 + 100 * 2e-6)
     assert (found.source, found.cost_source) == ("claude-code", "prices:test")
 
 
+@pytest.mark.usefixtures("prices")
 def test_older_cli_without_a_basis_is_believed_for_anthropic_models_only(tmp_path: Path) -> None:
     def without_basis(name: str) -> ClaudeStream:
         return stream(tmp_path, claude(name).replace('"costBasis":', '"was":'))
 
-    assert usage.best(None, [], [without_basis("mcp_and_hooks")], [], PRICES).cost_usd == pytest.approx(0.00918)
-    assert usage.best(None, [], [without_basis("unknown_model")], [], PRICES).cost_usd is None
+    assert usage.best(None, [], [without_basis("mcp_and_hooks")], []).cost_usd == pytest.approx(0.00918)
+    assert usage.best(None, [], [without_basis("unknown_model")], []).cost_usd is None
 
 
+@pytest.mark.usefixtures("prices")
 def test_a_session_that_got_no_answer_cost_nothing(tmp_path: Path) -> None:
-    found = usage.best("claude-sonnet-4-5", [], [stream(tmp_path, claude("error_401"))], [], PRICES)
+    found = usage.best("claude-sonnet-4-5", [], [stream(tmp_path, claude("error_401"))], [])
     assert (found.input_tokens, found.output_tokens, found.cost_usd) == (0, 0, 0.0)
 
 
+@pytest.mark.usefixtures("prices")
 def test_the_last_result_counts_and_lines_in_between_do_not(tmp_path: Path) -> None:
     first = claude("max_turns")
     noise = 'not json\n{"type":"result"\n{"type":"user","message":{"content":"\\"type\\":\\"result\\""}}\n'
-    found = usage.best(None, [], [stream(tmp_path, first + noise + claude("mcp_and_hooks"))], [], PRICES)
+    found = usage.best(None, [], [stream(tmp_path, first + noise + claude("mcp_and_hooks"))], [])
     assert found.input_tokens == 2000
 
 
+@pytest.mark.usefixtures("prices")
 def test_unfinished_session_has_its_input_but_no_output(tmp_path: Path) -> None:
     lines = claude("mcp_and_hooks").splitlines()[:-1]
-    found = usage.best("claude-sonnet-4-5", [], [stream(tmp_path, "\n".join(lines))], [], PRICES)
+    found = usage.best("claude-sonnet-4-5", [], [stream(tmp_path, "\n".join(lines))], [])
     # two messages, one of them streamed in three pieces that all repeat its usage
     assert (found.input_tokens, found.cache_read_tokens, found.cache_write_tokens) == (2000, 600, 400)
     assert (found.output_tokens, found.cost_usd, found.source) == (None, None, "claude-code:partial")
 
 
+@pytest.mark.usefixtures("prices")
 def test_harbor_counts_cached_tokens_as_input_and_we_do_not() -> None:
     contexts = [AgentContext(n_input_tokens=1000, n_cache_tokens=400, n_output_tokens=50, cost_usd=0.5)]
-    found = usage.best("gpt-x", contexts, [], [], PRICES)
+    found = usage.best("gpt-x", contexts, [], [])
     assert found == Usage(
         input_tokens=600, cache_read_tokens=400, output_tokens=50, cost_usd=0.5, source="harbor", cost_source="harbor"
     )
 
 
+@pytest.mark.usefixtures("prices")
 def test_harbors_zeros_are_unknown() -> None:
     contexts = [AgentContext(n_input_tokens=0, n_cache_tokens=0, n_output_tokens=0, cost_usd=None)]
-    assert usage.best("gpt-x", contexts, [], [], PRICES) == Usage()
+    assert usage.best("gpt-x", contexts, [], []) == Usage()
 
 
+@pytest.mark.usefixtures("prices")
 def test_tokens_without_a_cost_are_priced() -> None:
     contexts = [AgentContext(n_input_tokens=1_000_000, n_output_tokens=1_000_000)]
-    found = usage.best("openai/gpt-x", contexts, [], [], PRICES)
+    found = usage.best("openai/gpt-x", contexts, [], [])
     assert (found.cost_usd, found.source, found.cost_source) == (3.0, "harbor", "prices:test")
-    assert usage.best("my/own-model", contexts, [], [], PRICES).cost_usd is None
-    assert usage.best(None, contexts, [], [], PRICES).cost_usd is None
+    assert usage.best("my/own-model", contexts, [], []).cost_usd is None
+    assert usage.best(None, contexts, [], []).cost_usd is None
 
 
 def test_a_declared_price_comes_before_the_table_and_after_what_the_agent_reports(tmp_path: Path) -> None:
-    dear = DeclaredPrice(ProfilePrice(10.0, 20.0, cache_read=1.0))
+    dear = ProfilePrice(10.0, 20.0, cache_read=1.0)
     tokens: dict[str, Any] = {"n_input_tokens": 1_000_000, "n_cache_tokens": 500_000, "n_output_tokens": 100_000}
     found = usage.best("openai/gpt-x", [AgentContext(**tokens)], [], [], dear)
     assert (found.cost_usd, found.source, found.cost_source) == (7.5, "harbor", "declared")
@@ -136,7 +152,7 @@ def test_a_declared_price_comes_before_the_table_and_after_what_the_agent_report
 @pytest.mark.parametrize("price", [FREE, ProfilePrice(0.0, 0.0)])
 def test_price_zero_is_cost_zero_whatever_is_known(tmp_path: Path, price: ProfilePrice) -> None:
     for contexts in ([], [AgentContext(n_input_tokens=5)], [AgentContext(n_input_tokens=5, cost_usd=9.0)]):
-        found = usage.best("gpt-x", contexts, [], [], DeclaredPrice(price))
+        found = usage.best("gpt-x", contexts, [], [], price)
         assert (found.cost_usd, found.cost_source) == (0.0, "declared")
 
 
@@ -152,22 +168,24 @@ def test_the_price_beside_a_trial_counts_for_every_reader(tmp_path: Path) -> Non
     assert read_trial(folder).usage == Usage(cost_usd=0.0, cost_source="declared"), "one that was cut off"
 
 
+@pytest.mark.usefixtures("prices")
 def test_steps_are_added_up_and_one_unknown_makes_the_sum_unknown() -> None:
     first = AgentContext(n_input_tokens=10, n_cache_tokens=4, n_output_tokens=1, cost_usd=0.1)
     second = AgentContext(n_input_tokens=20, n_cache_tokens=None, n_output_tokens=2, cost_usd=0.2)
-    found = usage.best(None, [first, second], [], [], PRICES)
+    found = usage.best(None, [first, second], [], [])
     assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == (26, None, 3)
     assert found.cost_usd == pytest.approx(0.3)
 
 
+@pytest.mark.usefixtures("prices")
 def test_trajectory_tells_what_was_written_to_the_cache() -> None:
     contexts = [AgentContext(n_input_tokens=1000, n_cache_tokens=400, n_output_tokens=50)]
     extra = {"total_cache_creation_input_tokens": 100}
     metrics = [FinalMetrics(1000, 50, 400, extra=extra)]
-    found = usage.best("claude-sonnet-4-5", contexts, [], metrics, PRICES)
+    found = usage.best("claude-sonnet-4-5", contexts, [], metrics)
     assert (found.input_tokens, found.cache_read_tokens, found.cache_write_tokens) == (500, 400, 100)
     assert found.source == "harbor"
-    assert usage.best("claude-sonnet-4-5", [], [], metrics, PRICES).source == "trajectory"
+    assert usage.best("claude-sonnet-4-5", [], [], metrics).source == "trajectory"
 
 
 @pytest.mark.parametrize(
@@ -309,14 +327,16 @@ def test_a_planted_stream_hides_no_cost_no_call_and_no_failure(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("told", [-100.0, float("nan"), float("inf"), 1e300])
+@pytest.mark.usefixtures("prices")
 def test_a_cost_that_cannot_be_is_unknown_and_lends_no_budget_money(told: float) -> None:
     """What an agent writes into its own log is not trusted: a negative cost would let trials start for ever."""
     assert usage.best(None, [AgentContext(cost_usd=told)], [], []).cost_usd is None
     metrics = FinalMetrics(total_prompt_tokens=10, total_completion_tokens=-1, total_cost_usd=told)
-    assert usage.best("gpt-x", [], [], [metrics], PRICES).cost_usd is None
+    assert usage.best("gpt-x", [], [], [metrics]).cost_usd is None
 
 
 @pytest.mark.parametrize("told", [2**70, -(2**70)])
+@pytest.mark.usefixtures("prices")
 def test_tokens_past_every_count_are_unknown_and_end_no_index(tmp_path: Path, told: int) -> None:
     batch = allocate(tmp_path / "results", "s")
     make_plan(batch, tasks=("a",))
@@ -327,14 +347,15 @@ def test_tokens_past_every_count_are_unknown_and_end_no_index(tmp_path: Path, to
     (row,) = view_batch(batch).rows()
     assert (row.usage.input_tokens, row.usage.cache_read_tokens, row.usage.output_tokens) == (None, None, 5)
     metrics = FinalMetrics(total_prompt_tokens=10, extra={"total_cache_creation_input_tokens": told})
-    found = usage.best("gpt-x", [], [], [metrics], PRICES)
+    found = usage.best("gpt-x", [], [], [metrics])
     assert (found.input_tokens, found.cache_write_tokens) == (10, None)
 
 
+@pytest.mark.usefixtures("prices")
 def test_a_negative_cost_in_the_log_of_claude_code_is_unknown(tmp_path: Path) -> None:
     text = re.sub(r'("costUSD": ?)[0-9.]+', r"\g<1>-100.0", claude("mcp_and_hooks"))
     assert "-100.0" in text
-    found = usage.best(None, [], [stream(tmp_path, text)], [], PRICES)
+    found = usage.best(None, [], [stream(tmp_path, text)], [])
     assert (found.cost_usd, found.cost_source) == (pytest.approx(0.00918), "prices:test"), "by its tokens"
 
 
@@ -361,13 +382,14 @@ RETRY = {"type": "system", "subtype": "api_retry", "attempt": 1, "retry_delay_ms
     ],
     ids=["counted by the CLI", "not counted", "a side question", "both", "refused, not cut"],
 )
+@pytest.mark.usefixtures("prices")
 def test_an_answer_that_was_cut_is_not_counted(
     tmp_path: Path, told: int, retry: dict[str, Any], counted: int, source: str
 ) -> None:
     model = {"inputTokens": told, "outputTokens": 100, "costUSD": 0.5, "costBasis": "list"}
     result = {"type": "result", "subtype": "success", "modelUsage": {"gpt-x": model}}
     text = lines(said(1, 20_327), retry, said(2, 20_011), result)
-    found = usage.best("gpt-x", [], [stream(tmp_path, text)], [], PRICES)
+    found = usage.best("gpt-x", [], [stream(tmp_path, text)], [])
     assert (found.input_tokens, found.output_tokens, found.source) == (counted, 100, source)
 
 

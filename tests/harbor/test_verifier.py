@@ -14,7 +14,7 @@ import pytest
 from jobkit import ENVIRONMENT, SOLVE, run_trial, run_trial_dir, scripted, write_task
 
 from terminalbench.faults import ErrorClass
-from terminalbench.harbor.read.suspicion import read_safety
+from terminalbench.harbor.read.suspicion import SafetyNote, read_safety
 from terminalbench.harbor.verifier import SafeVerifier, system_of_tests
 from terminalbench.records.trial import Outcome
 from terminalbench.sandbox import verifier_stage
@@ -198,9 +198,10 @@ def test_tests_that_a_user_ended_did_not_hang_on_a_program(took_sec: float, hung
     async def interrupted() -> tuple[bool, bool]:
         work = asyncio.ensure_future(asyncio.sleep(600))
         tests: Any = SimpleNamespace(_limit_sec=lambda: 900.0, _waits_for_program=runs, _untouched_run=None)
+        tests._note = SafetyNote("shared")
         tests._began = time.monotonic() - took_sec
         await SafeVerifier._end(tests, work)
-        return tests._program_hung, work.cancelled()
+        return tests._note.program_hung, work.cancelled()
 
     assert asyncio.run(interrupted()) == (hung, True)
 

@@ -25,9 +25,9 @@ from terminalbench.decode import NOT_DECODED, convert, decoder
 from terminalbench.files import open_plain, read_plain
 from terminalbench.harbor.agents.command_output import read_output
 from terminalbench.harbor.read.agent_logs import TRAJECTORY
-from terminalbench.harbor.read.planned import read_planned
+from terminalbench.harbor.read.notes import read_planned
 from terminalbench.harbor.read.result_file import TrialConfig
-from terminalbench.harbor.read.usage import price_table
+from terminalbench.harbor.read.usage import cost_of
 from terminalbench.json_files import decode_plain
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import known_total
@@ -315,7 +315,7 @@ def spent_so_far(trajectory: Trajectory, trial_dir: Path) -> SpentSoFar:
     """Return what the steps of a running trial have used, at the prices that its profile declares or at the recorded
     ones."""
     config = decode_plain(trial_dir / "config.json", TrialConfig, _CONFIG_LIMIT)
-    prices = read_planned(trial_dir).prices or price_table()
+    declared = read_planned(trial_dir).price
     steps = [step for step in heads_of(trajectory.steps) if not step.copied and step.source == "agent"]
     costs: list[float | None] = []
     partly = False
@@ -329,7 +329,9 @@ def spent_so_far(trajectory: Trajectory, trial_dir: Path) -> SpentSoFar:
         used = Usage(told.prompt - cached, cached, None, told.completion)
         partly |= told.completion is None
         costs.append(
-            prices.cost(model, used if told.completion is not None else msgspec.structs.replace(used, output_tokens=0))
+            cost_of(
+                model, used if told.completion is not None else msgspec.structs.replace(used, output_tokens=0), declared
+            )
         )
     tokens = known_total(count for step in steps for count in (step.tokens.prompt, step.tokens.completion))
     cost = known_total(costs)

@@ -30,8 +30,8 @@ from terminalbench.experiments.mounts import Mount
 from terminalbench.experiments.network import base_urls_of, provider_hosts
 from terminalbench.faults import ErrorClass
 from terminalbench.harbor.read.error_classes import OTHER_EXCEPTIONS, error_class
+from terminalbench.harbor.read.notes import HostActivity
 from terminalbench.harbor.read.provider_wait import Refusals
-from terminalbench.harbor.read.seen import HostActivity
 from terminalbench.registry import BUILTIN
 from terminalbench.sandbox.network.egress import FILE
 from terminalbench.sandbox.network.policy import EgressPolicy, canonical

@@ -45,7 +45,7 @@ def earlier_trials(batch: Batch, job: Path) -> list[EarlierTrial]:
 
     Where the batch is on another machine, as that one has told it.
     """
-    from terminalbench.harbor.read.planned import read_planned
+    from terminalbench.harbor.read.notes import read_planned
     from terminalbench.harbor.read.results import finished_folders
 
     told = decode_plain(batch.earlier_json, list[EarlierTrial], _PLAN_LIMIT)

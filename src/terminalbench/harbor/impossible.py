@@ -14,12 +14,11 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from terminalbench.files import read_plain
 from terminalbench.harbor import onlooker
+from terminalbench.harbor.isolation import COMMENT, text_of
 
-_MOST_FILES, _LARGEST = 500, 1 << 20
+_MOST_FILES = 500
 _FOLDER = re.compile(r"(?:(?<![\w.}])/tests|\$\{?TESTS?_DIR\}?)[\"']?/?(?=[\s\"';)&|*]|\.(?:\s|$)|$)", re.MULTILINE)
-_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _CHOOSES = re.compile(
     r"::|\s-k[\s=]|\s-(?:t|g|run)[\s=]|--(?:testNamePattern|grep|fgrep|test-name-pattern|test-only|exact)\b|--deselect|--ignore|--last-failed|\s--lf\b|\s-m[\s=]+(?!pytest|pip|uv|venv|unittest)"
 )
@@ -76,13 +75,13 @@ def chooses(script: str) -> bool:
 def evaluates(script: str) -> bool:
     """Return whether a shell script may run words of the work as code: by sourcing, or where it calculates with
     them."""
-    return _EVALUATES.search(_COMMENT.sub("", script)) is not None
+    return _EVALUATES.search(COMMENT.sub("", script)) is not None
 
 
 def runs_own(sources: Sequence[Path], script: Path, output: bytes) -> bool:
     """Return whether Python's tests that were run are in these folders: else a repository's own were, which may skip
     some."""
-    ran = _were_run(sources, _text(script), output.decode("utf-8", "replace"), ".py")
+    ran = _were_run(sources, text_of(script), output.decode("utf-8", "replace"), ".py")
     return any(True for one in ran if (tree := _parsed(one.text)) for _ in _tests(tree))
 
 
@@ -154,13 +153,13 @@ def plant_zero(sources: Sequence[Path], target: Path, script: Path) -> PlantedTe
 
     Who passes that has written the reward: by what the script sources or evaluates, or when it has ended.
     """
-    text = _text(script)
+    text = text_of(script)
     source = next((one for one in sources if script.is_relative_to(one)), None)
     zero, count = _SAYS.subn(r"echo 0 > \1", text)
     zero, more = _ENDS.subn(r"\g<0>; echo 0 > \1", zero)
     others = (path for one in sources for path in one.rglob("*") if path != script and path.is_file())
-    alone = len(_NAMES.findall(_COMMENT.sub("", text))) == count + more > 0
-    if source is None or not alone or any(_NAMES.search(_text(path)) for path in others):
+    alone = len(_NAMES.findall(COMMENT.sub("", text))) == count + more > 0
+    if source is None or not alone or any(_NAMES.search(text_of(path)) for path in others):
         return PlantedTests()
     _write(target / script.relative_to(source), zero)
     shutil.copymode(script, target / script.relative_to(source))
@@ -174,7 +173,7 @@ def plant_onlooker(target: Path, log: str, folder: str, since_sec: float) -> Non
     """
     source = Path(onlooker.__file__).read_text(encoding="utf-8")
     for path in target.rglob("*.py"):
-        tree = _parsed(_text(path))
+        tree = _parsed(text_of(path))
         if tree is None:
             continue
         imports = [name for node in tree.body if isinstance(node, ast.Import) for name in node.names]
@@ -196,7 +195,7 @@ _ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".jsx", ".tsx", ".go", ".rs", "
 
 def _were_run(sources: Sequence[Path], script: str, output: str, *endings: str) -> Iterator[_RanFile]:
     """Tests that a script names, or gives to a runner by their folder, or of which the output speaks."""
-    commands = _COMMENT.sub("", script)
+    commands = COMMENT.sub("", script)
     whole = _FOLDER.search(commands) is not None
     for source in sources:
         paths = (path for path in sorted(source.rglob("*")) if path.suffix in endings)
@@ -204,12 +203,8 @@ def _were_run(sources: Sequence[Path], script: str, output: str, *endings: str) 
             like = _PYTEST.fullmatch(path.name) or any(one.fullmatch(path.name) for one in _ONE_MORE.values())
             found = whole and _RUNNERS.get(path.suffix, _OF_NODE).search(commands) is not None
             ran = path.name in commands or (like and (found or path.name in output))
-            if ran and (text := _text(path)):
+            if ran and (text := text_of(path)):
                 yield _RanFile(path.relative_to(source), text)
-
-
-def _text(path: Path) -> str:
-    return (read_plain(path, _LARGEST) or b"").decode("utf-8", "replace")
 
 
 def _parsed(text: str) -> ast.Module | None:

@@ -22,7 +22,7 @@ def _names(text: str) -> frozenset[str]:
 
 _LARGEST = 1 << 20
 _TESTS = "/tests/"
-_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _BETWEEN = re.compile(r"\n|;|&&|\|\|")
 _KEYWORDS = re.compile(r"^\s*(?:(?:if|then|else|elif|fi|!)(?=\s|$)\s*)*")
 _HARMLESS = re.compile(r"(?:(?:set|export|echo|printf|rm|mkdir|exit|cd|test|\[|true|false)(?= |$)|\w+=)[^`(){}|&<]*")
@@ -53,7 +53,7 @@ _NEVER = _names(
 def isolated(sources: Sequence[Path], script: Path) -> bool:
     """Return whether the tests that a script runs are out of reach of the work's code, as far as their text tells."""
     started = set[str]()
-    for part in _BETWEEN.split(_COMMENT.sub("", _text(script))):
+    for part in _BETWEEN.split(COMMENT.sub("", text_of(script))):
         command = _KEYWORDS.sub("", part)
         if (found := _STARTS.fullmatch(command)) is not None:
             started.add(found[1])
@@ -67,7 +67,7 @@ def _is_plain(sources: Sequence[Path], name: str, seen: set[str]) -> bool:
     if name in seen:
         return True
     seen.add(name)
-    texts = [_text(path) for source in sources if (path := source / name.removeprefix(_TESTS)).is_file()]
+    texts = [text_of(path) for source in sources if (path := source / name.removeprefix(_TESTS)).is_file()]
     try:
         nodes = list(ast.walk(ast.parse(texts[-1]))) if texts and ".." not in name else [ast.Name("eval")]
     except (SyntaxError, ValueError, RecursionError):
@@ -110,5 +110,6 @@ def _is_known(module: str) -> bool:
     return module in _PLAIN_MODULES or module.partition(".")[0] in _PLAIN_MODULES
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return the text of a plain file of tests; empty where it is none, or too large."""
     return (read_plain(path, _LARGEST) or b"").decode("utf-8", "replace")

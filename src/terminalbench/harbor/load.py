@@ -7,7 +7,7 @@ from typing import Any
 _MODULES = (
     "harbor.job", "harbor.trial.trial", "harbor.trial.single_step", "harbor.agents.installed.base",
     "harbor.cli.job_sharing", "terminalbench.harbor.plugin", "terminalbench.harbor.verifier",
-    "terminalbench.harbor.preflight", "terminalbench.harbor.lookup", "terminalbench.harbor.download",
+    "terminalbench.harbor.preflight", "terminalbench.harbor.remote_tasks",
     "terminalbench.harbor.agents.simulated",
     "terminalbench.sandbox.environment", "rich._emoji_codes", "encodings.ascii",
 )  # fmt: skip

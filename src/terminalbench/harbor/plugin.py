@@ -49,12 +49,10 @@ from terminalbench.harbor.limits.hangs import (
 from terminalbench.harbor.limits.pacing import is_pressure, lane_of
 from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
 from terminalbench.harbor.limits.remote_gate import door_of
+from terminalbench.harbor.read.notes import PLANNED, SEEN, TIMES, HostActivity, Moment, PlannedTrial, Times, client_of
 from terminalbench.harbor.read.outcome import TrialEnding, classify
-from terminalbench.harbor.read.planned import PLANNED, PlannedTrial, client_of
 from terminalbench.harbor.read.result_file import TaskConfig, agent_config, from_result
 from terminalbench.harbor.read.results import LiveEnding, live_ending
-from terminalbench.harbor.read.seen import SEEN, HostActivity
-from terminalbench.harbor.read.times import TIMES, Moment, Times
 from terminalbench.harbor.read.usage import best
 from terminalbench.harbor.retry_queue import SUPERSEDED, JobTries, set_aside
 from terminalbench.json_files import write_json
@@ -285,7 +283,7 @@ class EventPlugin(BaseJobPlugin):
     async def _tell_end(self, event: TrialHookEvent) -> None:
         """Keep and write all that is to be known of a trial that has ended."""
         result, secrets = from_result(event.result), self._writer.secrets
-        used = best(result.model, result.contexts, [], [], PlannedTrial(self._price).prices)
+        used = best(result.model, result.contexts, [], [], self._price)
         known = LiveEnding(classify(result, secrets=secrets), used)
         asked, hits = None, 0
         try:

@@ -1,7 +1,6 @@
-"""Problems that Harbor itself finds before the first trial, in a process of its own.
+"""Problems that Harbor itself finds before the first trial, in a process of its own (`harbor.answer`).
 
-`python -m terminalbench.harbor.preflight` reads a `PreflightRequest` from standard input and writes a `PreflightReport`
-to standard output. Variables reach it through the pipe, never through arguments.
+Variables reach it through the pipe, never through arguments.
 """
 
 import contextlib
@@ -20,7 +19,6 @@ import msgspec
 
 from terminalbench.decode import decode
 from terminalbench.errors import did_you_mean
-from terminalbench.harbor.answer import answer
 from terminalbench.locks import start_ticks
 
 if TYPE_CHECKING:
@@ -338,12 +336,3 @@ def _said(error: BaseException) -> str:
 
     text = " ".join(str(error).split()) or type(error).__name__
     return Secrets.of_environment().redact(text)[:500]
-
-
-def main() -> int:
-    """Answer one question."""
-    return answer(PreflightRequest, check)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,27 +1,30 @@
 """Getting a shared environment ready for the tests: what the agent left running is ended, their folders are new.
 
-By the environment itself, where it knows how to hand itself over; else by scripts of our own in it.
+By the environment itself, where it knows how to hand itself over; else by scripts of our own in it, as root: plain
+POSIX sh with `rm`, `mkdir`, `chmod`, `find` and `readlink`, which every image that can run a Harbor task has. What they
+say is between NUL bytes: no name that an agent gives to a file can end it, or say something in its place.
 """
 
 import asyncio
 import hashlib
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path, PurePosixPath
-from typing import Any
 
+import msgspec
 from harbor.environments.base import ExecResult
 from harbor.models.trial.paths import EnvironmentPaths
 from harbor.verifier.verifier import Verifier
 
 from terminalbench.experiments.profiles import handed_files
 from terminalbench.files import read_plain
+from terminalbench.harbor.limits.hangs import EARLY_SEC
 from terminalbench.harbor.read.result_file import TrialConfig
-from terminalbench.harbor.read.suspicion import PRISTINE_SYSTEM, SYSTEM_FILE
+from terminalbench.harbor.read.suspicion import PRISTINE_SYSTEM, SYSTEM_FILE, SafetyNote
 from terminalbench.harbor.rewards import REWARDS
-from terminalbench.harbor.scripts import PreparedEnvironment, kill_script, parse_prepared, prepare_script
 from terminalbench.json_files import decode_plain, write_json
 from terminalbench.sandbox.errors import BrokenContent
 from terminalbench.sandbox.verifier_stage import Handover
@@ -31,6 +34,7 @@ CANNOT_RUN = (126, 127)
 PLAIN_CONTAINERS = frozenset({"docker", "podman"})
 _HOUSEKEEPING_SEC = 120
 _MOST_BYTES = 16 << 20
+_MOST_FLAGGED = 50
 
 
 class EnvironmentNotSafeError(RuntimeError):
@@ -49,25 +53,28 @@ class PreparingVerifier(Verifier):
     _shared: bool
     _is_linux: bool
     _paths: EnvironmentPaths
-    _changes: dict[str, Any] | None = None
+    _note: SafetyNote
     _try_shell: Callable[[], Awaitable[None]] | None = None
     _run_program: str | None = None
-    _traps: dict[str, list[str]]
 
     @property
     def _hand_over(self) -> Callable[..., Awaitable[Handover]] | None:
         return getattr(self.environment, "hand_to_verifier", None)
 
-    async def _prepare(self) -> PreparedEnvironment:
-        """End what the agent left running, renew the folders, remove links into them."""
+    async def _prepare(self) -> bool:
+        """End what the agent left running, renew the folders, remove links into them.
+
+        Return whether the host sees what the tests will write.
+        """
         if self._hand_over is not None:
-            return await self._take_over(self._hand_over)
+            await self._take_over(self._hand_over)
+            return False
         await self._kill()
         mounted = self.environment.capabilities.mounted
         if not self._is_linux:
             folders = [self._paths.verifier_dir, self._paths.tests_dir]
             await self._check(await self.environment.empty_dirs(folders, chmod=False))
-            return PreparedEnvironment(mounted=mounted)
+            return mounted
         token = secrets.token_hex(16)
         sign = self.trial_paths.verifier_dir / f".{token}"
         if mounted:
@@ -78,6 +85,8 @@ class PreparingVerifier(Verifier):
             sign.unlink(missing_ok=True)
         await self._check(done)
         prepared = parse_prepared(done.stdout or "", mounted=mounted)
+        self._note.rewards_found, self._note.links_removed = prepared.rewards_found, prepared.links_removed
+        self._note.logs_moved = prepared.logs_moved
         if prepared.problem is not None:
             await self._fail(f"cannot clean up before the tests: {prepared.problem}")
         probed = await self.environment.exec("true", timeout_sec=PROBE_SEC)
@@ -85,9 +94,9 @@ class PreparingVerifier(Verifier):
             said = ((probed.stderr or "") + (probed.stdout or "")).strip()[-500:]
             raise EnvironmentBrokenError(f"commands cannot run in the working folder of the tests: {said}")
         await asyncio.to_thread(empty_folder, self.trial_paths.verifier_dir)
-        return prepared
+        return prepared.mounted
 
-    async def _take_over(self, hand_over: Callable[..., Awaitable[Handover]]) -> PreparedEnvironment:
+    async def _take_over(self, hand_over: Callable[..., Awaitable[Handover]]) -> None:
         """Take over an environment that prepares itself."""
         tests, logs = str(self._paths.tests_dir), str(self._paths.verifier_dir)
         pristine = self._system == PRISTINE_SYSTEM
@@ -99,16 +108,14 @@ class PreparingVerifier(Verifier):
             raise EnvironmentBrokenError(str(error)) from error
         self._run_program = handed.run_program
         self._try_shell = handed.try_shell
-        self._traps = dict(handed.traps)
-        if handed.changes is not None:
-            self._changes = handed.changes
-            await asyncio.to_thread(write_json, self.trial_paths.trial_dir / SYSTEM_FILE, handed.changes)
+        note = self._note
+        note.traps = dict(handed.traps)
+        note.rewards_found, note.links_removed = [name.rpartition("/")[2] for name in handed.rewards], handed.links
+        if (changes := handed.changes) is not None:
+            note.system_changed = len(changes["changes"]) + changes["more"]
+            note.system_flagged = [one["path"] for one in changes["changes"] if one["flagged"]][:_MOST_FLAGGED]
+            await asyncio.to_thread(write_json, self.trial_paths.trial_dir / SYSTEM_FILE, changes)
         await asyncio.to_thread(empty_folder, self.trial_paths.verifier_dir)
-        return PreparedEnvironment(
-            mounted=False,
-            rewards_found=[name.rpartition("/")[2] for name in handed.rewards],
-            links_removed=handed.links,
-        )
 
     @property
     def _kills(self) -> bool:
@@ -175,3 +182,120 @@ def empty_folder(folder: Path) -> None:
             shutil.rmtree(entry.path)
         else:
             Path(entry.path).unlink()
+
+
+_SAYS = "tbench:"
+_KILL = r"""
+# Kill everything but this shell, the first process and what came up with it, in the first half second: a container may
+# end without them, and no agent is let in that early. All are stopped first, so that none can respawn.
+look() {
+  state=; parent=; started=
+  { while read -r key value rest; do
+      case "$key" in State:) state=$value;; PPid:) parent=$value; break;; esac
+    done < "/proc/$1/status"; } 2>/dev/null
+  { IFS= read -r line < "/proc/$1/stat"; } 2>/dev/null || line=
+  case "$line" in *") "*) set -- ${line##*) }; started=${20};; esac
+  [ -n "$state" ]
+}
+look 1; first=${started:-0}
+spare=" 1 $$ "
+n=$$; while look "$n" && [ "${parent:-0}" -gt 1 ]; do n=$parent; spare="$spare$n "; done
+for p in /proc/[0-9]*; do
+  n=${p#/proc/}
+  look "$n" && [ -n "$started" ] && [ "$started" -le $((first + @EARLY@)) ] && spare="$spare$n "
+done
+kill -STOP -1 2>/dev/null
+round=0
+while [ "$round" -lt 2000 ]; do
+  round=$((round + 1)); left=0
+  for p in /proc/[0-9]*; do
+    n=${p#/proc/}
+    case "$spare" in *" $n "*) continue;; esac
+    look "$n" || continue
+    case "$state" in Z*|X*) continue;; esac
+    kill -KILL "$n" 2>/dev/null && left=1
+  done
+  [ "$left" = 0 ] && break
+done
+for n in $spare; do [ "$n" = 1 ] || kill -CONT "$n" 2>/dev/null; done
+[ "$left" = 0 ] || { echo "processes keep coming back" >&2; exit 95; }
+"""
+
+_PREPARE = r"""
+tests=@TESTS@; logs=@LOGS@; token=@TOKEN@; says=@SAYS@
+parent=${logs%/*}
+for p in "$parent" "$logs"; do
+  if [ -L "$p" ] || { [ -e "$p" ] && [ ! -d "$p" ]; }; then rm -f -- "$p" || exit 91; fi
+done
+mkdir -p -- "$logs" || exit 91
+got=; [ -f "$logs/.$token" ] && IFS= read -r got < "$logs/.$token"
+say() { printf '\0%s%s\0' "$says" "$1"; }
+[ "$got" = "$token" ] && say mounted
+for f in reward.json reward.txt; do
+  if [ -e "$logs/$f" ] || [ -L "$logs/$f" ]; then say "reward $f"; fi
+done
+find "$logs" -mindepth 1 -maxdepth 1 -exec rm -rf -- {} + || exit 92
+chmod 777 "$logs" || exit 92
+rm -rf -- "$tests" 2>/dev/null
+if [ -e "$tests" ] || [ -L "$tests" ]; then
+  find "$tests" -mindepth 1 -maxdepth 1 -exec rm -rf -- {} + || exit 93
+fi
+set --
+for p in /* /.[!.]*; do
+  case "$p" in
+    /proc|/sys|/dev|/usr|/bin|/sbin|/lib|/lib32|/lib64|/libx32|/etc|/boot|/run|"$parent"|"$tests"|"/.[!.]*") continue;;
+  esac
+  set -- "$@" "$p"
+done
+[ $# = 0 ] || find "$@" -xdev -type l -exec sh -c '
+  tests=$1; logs=$2; says=$3; shift 3
+  for p; do
+    [ -e "$p" ] && continue  # with the folders gone, a link into them leads nowhere
+    to=$(readlink -m -- "$p" 2>/dev/null) || to=$(readlink -f -- "$p" 2>/dev/null) || to=$(readlink -- "$p")
+    case "/$to/" in
+      /"$tests"/*|/"$logs"/*)
+        rm -f -- "$p"; [ -L "$p" ] && did=failed || did=link; printf "\0%s%s %s\0" "$says" "$did" "$p";;
+    esac
+  done' sh "$tests" "$logs" "$says" {} +
+[ $? -lt 126 ] || exit 94  # less: a file vanished while find looked at it
+mkdir -p -- "$tests" || exit 93
+say done
+"""
+
+
+class FolderReport(msgspec.Struct, frozen=True):
+    """What the prepare script said. `mounted`: the host sees what the tests will write."""
+
+    mounted: bool
+    logs_moved: bool
+    rewards_found: list[str]
+    links_removed: list[str]
+    problem: str | None
+
+
+def kill_script() -> str:
+    """Kills every process in a container but the ones that keep it alive."""
+    return _KILL.replace("@EARLY@", str(int(EARLY_SEC * 100)))
+
+
+def prepare_script(token: str, tests: str, logs: str) -> str:
+    """Renews `tests` and `logs` and removes links into them; says so when it sees the file `.<token>` in `logs`."""
+    script = _PREPARE
+    for name, value in (("TESTS", tests), ("LOGS", logs), ("TOKEN", token), ("SAYS", _SAYS)):
+        script = script.replace(f"@{name}@", shlex.quote(value))
+    return script
+
+
+def parse_prepared(output: str, *, mounted: bool) -> FolderReport:
+    """Return what the prepare script said. A log folder that the host should see and does not was moved away."""
+    said = [line.removeprefix(_SAYS) for line in output.split("\0") if line.startswith(_SAYS)]
+    seen = "mounted" in said
+    failed = [line.removeprefix("failed ") for line in said if line.startswith("failed ")]
+    problem = f"cannot remove {failed[0]!a}" if failed else None if "done" in said else "it did not come to its end"
+    return FolderReport(
+        mounted=mounted and seen,
+        logs_moved=mounted and not seen,
+        rewards_found=[line.removeprefix("reward ") for line in said if line.startswith("reward ")],
+        links_removed=[ascii(line.removeprefix("link "))[1:-1] for line in said if line.startswith("link ")][:50],
+        problem=problem,
+    )

@@ -26,8 +26,8 @@ from terminalbench.faults import RetryRule
 from terminalbench.files import special_files
 from terminalbench.harbor.agent_watch import AgentWatch
 from terminalbench.harbor.attempt_numbers import tell_agent
+from terminalbench.harbor.read.notes import HostActivity
 from terminalbench.harbor.read.outcome import TrialEnding
-from terminalbench.harbor.read.seen import HostActivity
 from terminalbench.modes import make_folder
 from terminalbench.records.event import Progress
 

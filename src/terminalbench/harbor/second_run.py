@@ -30,6 +30,7 @@ from terminalbench.harbor.impossible import (
     plant_onlooker,
     plant_zero,
 )
+from terminalbench.harbor.isolation import text_of
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
 from terminalbench.harbor.rewards import REWARDS, read_rewards, reward_file
 from terminalbench.harbor.tampering import count_tests, named_results
@@ -41,7 +42,6 @@ _STOP = {"PYTEST_ADDOPTS": "-x"}
 """Tests that take longer stop where the first fails, which few honest ones come to late; pytest alone is told so."""
 _TIMES, _MORE_SEC = 10.0, 30.0
 """What tests may take again, in times of the first; enough to say of those that do not end that the first did."""
-_LARGEST = 1 << 20
 _OUTPUT_LIMIT = 16 << 20
 _PYTEST = re.compile(r"(?:^|[\s/])(?:pytest|py\.test)\b")
 _FAILURES = (OSError, SandboxError, RewardFileEmptyError, RewardFileNotFoundError, VerifierOutputParseError)
@@ -152,7 +152,7 @@ class SecondRun:
         """Run tests that passed with ends that cannot be reached; with `back`, the work is then as they left it."""
         if not hasattr(self.environment, "work_as_handed"):
             return Repetition(why=RepetitionGap.ELSEWHERE)
-        script, told = _text(first.script), read_plain(first.output, _OUTPUT_LIMIT) or b""
+        script, told = text_of(first.script), read_plain(first.output, _OUTPUT_LIMIT) or b""
         output, began = told.decode("utf-8", "replace"), time.monotonic()
         stops, looks = first.took_sec > _LONGEST_SEC, set[str]()
         if stops and (first.took_sec > _LONGEST_STOPPED_SEC or not _PYTEST.search(script)):
@@ -228,7 +228,7 @@ class SecondRun:
             hung = _Ran(passed=False, output=b"", restored=restored, ended=False, gave=False)
             return hung if patience_sec == whole_sec else None
         ran = await asyncio.to_thread(_ended, logs, first, restored=restored)
-        return ran._replace(looks=frozenset(line.partition("\t")[0] for line in _text(logs / name).splitlines()))
+        return ran._replace(looks=frozenset(line.partition("\t")[0] for line in text_of(logs / name).splitlines()))
 
 
 def _judged(planted: PlantedTests, ran: _Ran, told: bytes) -> Repetition:
@@ -253,7 +253,3 @@ def _ended(logs: Path, first: FirstRun, *, restored: bool | None) -> _Ran:
     except _FAILURES:  # tests that break write none
         return _Ran(passed=False, output=output, restored=restored, gave=False)
     return _Ran((primary_reward(rewards) or 0) >= PASS_REWARD, output, restored)
-
-
-def _text(path: Path) -> str:
-    return (read_plain(path, _LARGEST) or b"").decode("utf-8", "replace")

@@ -49,7 +49,7 @@ from harbor.verifier.verifier import (
 
 from terminalbench.files import read_plain, remove_traps
 from terminalbench.harbor.impossible import evaluates, runs_own
-from terminalbench.harbor.isolation import RUN_BY, isolated
+from terminalbench.harbor.isolation import RUN_BY, isolated, text_of
 from terminalbench.harbor.limits.hangs import read_task, verifier_sec
 from terminalbench.harbor.preparation import (
     CANNOT_RUN,
@@ -58,6 +58,7 @@ from terminalbench.harbor.preparation import (
     EnvironmentBrokenError,
     PreparingVerifier,
     empty_folder,
+    kill_script,
 )
 from terminalbench.harbor.read.outcome import PASS_REWARD, primary_reward
 from terminalbench.harbor.read.suspicion import (
@@ -68,9 +69,8 @@ from terminalbench.harbor.read.suspicion import (
     read_safety,
 )
 from terminalbench.harbor.rewards import REWARDS, BlockedReward, mentions, read_rewards, reward_file
-from terminalbench.harbor.scripts import PreparedEnvironment, kill_script
 from terminalbench.harbor.second_run import FirstRun, Repetition, RepetitionGap, SecondRun
-from terminalbench.harbor.tampering import ToldByPytest, flags, told_by_pytest
+from terminalbench.harbor.tampering import flags, told_by_pytest
 from terminalbench.json_files import write_json
 from terminalbench.sandbox.answers import OverseerCounts
 from terminalbench.sandbox.errors import BrokenContent, SandboxError
@@ -88,7 +88,6 @@ CONTROL, GOLDEN = "TBENCH_CONTROL_PATCH", "golden.patch"
 MODEL_PATCH = Path("logs/artifacts/model.patch")
 """Where the patch of an agent is among the artifacts of an instance's trial."""
 _KILLED = range(129, 160)
-_MOST_FLAGGED = 50
 _PART_OF_LIMIT = 0.9
 """Tests that ran for as much of their limit were ended by it; before, a user ended them."""
 
@@ -114,18 +113,10 @@ class SafeVerifier(PreparingVerifier):
         config = self.task.config
         self._keep = bool(keep_processes or config.metadata.get(KEEP_PROCESSES) is True)
         self._system = AGENT_SYSTEM if self._keep else verifier_system or system_of_tests(config.metadata)
-        self._test_config: list[str] = []
-        self._program_hung = self._unconfined = False
-        self._reward_changed = False
-        self._traps: dict[str, list[str]] = {}
         self._sources: list[Path] = []
-        self._untouched_ended: bool | None = None
         self._again: SecondRun | None = None
         self._untouched_run: Callable[[], Awaitable[object]] | None = None
-        self._repeated = Repetition()
         self._began = self._took_sec = 0.0
-        self._told_by_tests = ToldByPytest()
-        self._left_out = False
         self._outlived: int | None = None
         self._overseen: OverseerCounts | None = None
         step = next((step for step in config.steps or () if step.name == self.step_name), None)
@@ -137,65 +128,73 @@ class SafeVerifier(PreparingVerifier):
             self._skip_tests_upload = definition is not None and definition.bundled_tests
         self._paths = EnvironmentPaths.for_os(self.environment.os)
         self._is_linux = self.environment.os is TaskOS.LINUX
+        self._hands_over = self._shared and self._hand_over is not None
+        self._note = SafetyNote(
+            mode="shared" if self._shared else "separate",
+            processes_kept=self._shared and not self._kills,
+            system=self._system if self._hands_over else None,
+        )
 
     @override
     async def verify(self) -> VerifierResult:
         """Make the environment safe, run the tests, read the reward."""
         self._began = time.monotonic()
+        note, folder = self._note, self.trial_paths.verifier_dir
         await enter_phase(self.trial_paths.trial_dir, "verifier")
-        prepared, ignored, broken = (
-            PreparedEnvironment(mounted=self.environment.capabilities.mounted),
-            list[str](),
-            None,
-        )
         try:
-            if self._shared:
-                prepared = await self._prepare()
+            mounted = await self._prepare() if self._shared else self.environment.capabilities.mounted
             if self.task.config.metadata.get(INSTANCE) is True:
                 # Before the tests: they run what the patch made of the program.
-                self._test_config = await asyncio.to_thread(_flags_of_patch, self.trial_paths.artifacts_dir)
-            sources, tests_dir, script = self._resolve_tests()
-            self._sources = sources
-            await self._upload(sources)
-            self._unconfined = self._cannot_confine(sources or [tests_dir])
+                note.test_config = await asyncio.to_thread(_flags_of_patch, self.trial_paths.artifacts_dir)
+            uploaded, tests_dir, script = self._resolve_tests()
+            self._sources = uploaded or [tests_dir]
+            await self._upload(uploaded)
+            note.program_unconfined = self._hands_over and self._run_program is None and mentions(self._sources, RUN_BY)
             limits = await self._limits_reached()
             ran = await self._run(tests_dir, script)
-            await self._collect(prepared)
+            await self._collect(mounted=mounted)
             if ran.return_code in _KILLED and limits is not None and limits == await self._limits_reached():
                 self._must_not_be_killed(ran.return_code)
-            folder = self.trial_paths.verifier_dir
             try:
-                rewards = read_rewards(folder / reward_file(folder, sources or [tests_dir], ignored))
+                rewards = read_rewards(folder / reward_file(folder, self._sources, note.rewards_ignored))
             except (RewardFileNotFoundError, RewardFileEmptyError) as error:
                 await self._must_have_room(error)
                 await self._must_not_end_them(script, error)
                 raise
             except BlockedReward as error:
-                if self._shared and self._hand_over is not None:  # the folder was new, and the tests' alone
+                if self._hands_over:  # the folder was new, and the tests' alone
                     raise EnvironmentBrokenError(f"in the place of the reward: {error}") from error
                 raise
-            passed = (primary_reward(rewards) or 0) >= PASS_REWARD
-            if passed:
-                output = read_plain(self.trial_paths.test_stdout_path, _OUTPUT_LIMIT) or b""
-                self._told_by_tests = told_by_pytest(output)
-                told = self._told_by_tests.left_out
-                silent = any(not _speaks(sources or [tests_dir], word) for word in told)
-                self._left_out = silent and runs_own(sources or [tests_dir], script, output)
-                spent_sec = time.monotonic() - self._began
-                first = FirstRun(sources, script, self.trial_paths.test_stdout_path, self._took_sec, spent_sec)
-                self._repeated = await self._repeat(first)
-            if ran.return_code in _KILLED and passed:
-                raise VerifierOutputParseError(
-                    f"the tests were killed (exit {ran.return_code}): they pass only if they end by themselves"
-                )
+            if (primary_reward(rewards) or 0) >= PASS_REWARD:
+                await self._doubt(script)
+                if ran.return_code in _KILLED:
+                    raise VerifierOutputParseError(
+                        f"the tests were killed (exit {ran.return_code}): they pass only if they end by themselves"
+                    )
         except EnvironmentBrokenError as error:
-            broken = str(error)
+            note.environment_broken = str(error)
             raise
         finally:
-            await asyncio.to_thread(self._write_note, prepared, ignored, broken)
-            if self._shared and self.step_name is not None and self._hand_over is not None:
+            await asyncio.to_thread(self._write_note)
+            if self._hands_over and self.step_name is not None:
                 await self.environment.hand_to_agent()  # ty: ignore[missing-attribute] - both or none
         return VerifierResult(rewards=rewards)
+
+    async def _doubt(self, script: Path) -> None:
+        """Look at what tests that passed have printed, and run them once more, where that can say something."""
+        note, stdout = self._note, self.trial_paths.test_stdout_path
+        output = read_plain(stdout, _OUTPUT_LIMIT) or b""
+        told = told_by_pytest(output)
+        note.tests_cut_short, note.tests_contradict = told.cut_short, told.failures
+        silent = any(not _speaks(self._sources, word) for word in told.left_out)
+        note.tests_left_out = silent and runs_own(self._sources, script, output)
+        spent_sec = time.monotonic() - self._began
+        repeated = await self._repeat(FirstRun(self._sources, script, stdout, self._took_sec, spent_sec))
+        note.passed_impossible, note.not_repeated = repeated.passes_anything, repeated.why
+        note.unrepeatable, note.unrestored = repeated.differs, repeated.unrestored
+        note.looks = list(repeated.looks)
+        if repeated.is_theirs:  # the tests alone can give the reward, so what outlived them has not: a server
+            note.outlived = 0
 
     async def _repeat(self, first: FirstRun) -> Repetition:
         """Run tests that passed once more, where that can say something."""
@@ -207,20 +206,11 @@ class SafeVerifier(PreparingVerifier):
         first = replace(first, left_some=bool(self._outlived), since_sec=began_sec)
         return await self._again.repeat(first, back=self.step_name is not None)
 
-    def _replace_it(self, path: str) -> bool:
-        """Return whether a program of the system is one that the tests put there themselves, as far as they tell."""
-        return path.startswith("/") and mentions(self._sources, "bin/" + path.rpartition("/")[2])
-
     def _is_isolated(self, sources: Sequence[Path], script: Path) -> bool:
         """Return whether no code of the work ran in the tests' own processes, or could read what they expect."""
         seen = self._overseen
         quiet = seen is not None and not (seen.free or seen.readers or seen.rewritten or seen.late or self._outlived)
-        return quiet and not self._traps and isolated(sources, script)
-
-    def _cannot_confine(self, tests: list[Path]) -> bool:
-        """Return whether the tests would keep the agent's programs from the reward, and this machine cannot."""
-        wanted = self._shared and self._hand_over is not None and self._run_program is None
-        return wanted and mentions(tests, RUN_BY)
+        return quiet and not self._note.traps and isolated(sources, script)
 
     async def _limits_reached(self) -> object:
         """Return how often limits of the environment were reached, where it knows: the kernel kills for them too."""
@@ -236,7 +226,7 @@ class SafeVerifier(PreparingVerifier):
 
     async def _must_have_room(self, error: Exception) -> None:
         """The tests began with room, in a folder of theirs: a program of the agent's has changed that since."""
-        if self._shared and self._hand_over is not None:
+        if self._hands_over:
             place = quote_shell_arg(f"{self._paths.verifier_dir}/.room", self.environment.os)
             write = f"head -c 4096 /dev/zero > {place}"
             links = " || ".join(f"test -L {self._paths.verifier_dir}/{name}" for name in REWARDS)
@@ -250,15 +240,14 @@ class SafeVerifier(PreparingVerifier):
     async def _must_be_there(self, error: Exception) -> None:
         """The folder of the reward was new, and the tests' own: the work that they import has done away with it."""
         place = quote_shell_arg(str(self._paths.verifier_dir), self.environment.os)
-        if self._shared and self._hand_over is not None:
+        if self._hands_over:
             seen = await self.environment.exec(f"test -d {place} && ! test -L {place}", cwd="/", user="root")
             if seen.return_code == 1:
                 raise EnvironmentBrokenError("the folder of the reward is gone") from error
 
     async def _must_not_end_them(self, script: Path, error: Exception) -> None:
         """A script that runs words of the work, and gives no reward, has been ended by them if else it gives one."""
-        words = read_plain(script, _REWARD_LIMIT) or b""
-        if self._shared and self._untouched_run is not None and evaluates(words.decode("utf-8", "replace")):
+        if self._shared and self._untouched_run is not None and evaluates(text_of(script)):
             with contextlib.suppress(SandboxError, OSError):
                 if await self._untouched_run():
                     raise EnvironmentBrokenError("the tests gave no reward, and give one without the work") from error
@@ -307,20 +296,28 @@ class SafeVerifier(PreparingVerifier):
     async def _end(self, work: "asyncio.Future[Any]") -> None:
         """End the tests, and note what they hung on if it was their own limit: a user's kill tells nothing of that."""
         late = time.monotonic() - self._began >= _PART_OF_LIMIT * (self._limit_sec() or 0.0)
-        self._program_hung = late and await self._waits_for_program()
+        self._note.program_hung = late and await self._waits_for_program()
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
-        if late and not self._program_hung and self._untouched_run is not None and self._again is not None:
-            self._untouched_ended = await self._again.ends(self._untouched_run)
+        if late and not self._note.program_hung and self._untouched_run is not None and self._again is not None:
+            self._note.untouched_ended = await self._again.ends(self._untouched_run)
 
     async def _execute(self, command: str, env: dict[str, str] | None) -> ExecResult:
         """Run the tests where the environment knows how to; what of the work ran beside them is noted."""
         run_tests = getattr(self.environment, "run_tests", None) if self._shared else None
         if run_tests is None:
             return await self.environment.exec(command, env=env)
-        ran, told, overseen = await run_tests(command, env)
-        self._outlived, self._overseen = told.left, overseen
+        ran, told, seen = await run_tests(command, env)
+        self._outlived, self._overseen, note = told.left, seen, self._note
+        note.outlived = max(0, told.left or 0)
+        if seen is not None:
+            note.programs_confined, note.programs_free, note.reward_changed = seen.confined, seen.free, bool(seen.late)
+            note.tests_changed = [one for one in seen.rewritten if not self._replace_it(one)]
         return ran
+
+    def _replace_it(self, path: str) -> bool:
+        """Return whether a program of the system is one that the tests put there themselves, as far as they tell."""
+        return path.startswith("/") and mentions(self._sources, "bin/" + path.rpartition("/")[2])
 
     def _control(
         self, tests_dir: Path, script: Path, command: str, env: dict[str, str] | None
@@ -380,17 +377,17 @@ class SafeVerifier(PreparingVerifier):
         except (SandboxError, TimeoutError):  # what is not known is not held against the agent
             return False
 
-    async def _collect(self, prepared: PreparedEnvironment) -> None:
+    async def _collect(self, *, mounted: bool) -> None:
         """Bring the verifier's files to the host, with nothing in them that is not a file.
 
         The reward is what it is when the tests end. What runs on may still change it while it is being ended.
         """
         host = self.trial_paths.verifier_dir
-        before = await asyncio.to_thread(_rewards, host) if prepared.mounted else None
+        before = await asyncio.to_thread(_rewards, host) if mounted else None
         await self._kill()
         if before is not None and await asyncio.to_thread(_rewards, host) != before:
-            self._reward_changed = True
-        if not prepared.mounted:
+            self._note.reward_changed = True
+        if not mounted:
             if self._shared:
                 await asyncio.to_thread(empty_folder, host)
             try:
@@ -413,43 +410,11 @@ class SafeVerifier(PreparingVerifier):
         else:
             await self.environment.download_dir(source_dir=source, target_dir=host)
 
-    def _write_note(self, prepared: PreparedEnvironment, ignored: list[str], broken: str | None) -> None:
-        flagged = [one["path"] for one in (self._changes or {}).get("changes", ()) if one["flagged"]]
-        seen = self._overseen
-        counted = len(self._changes["changes"]) + self._changes["more"] if self._changes is not None else None
-        note = SafetyNote(
-            mode="shared" if self._shared else "separate",
-            processes_kept=self._shared and not self._kills,
-            rewards_found=prepared.rewards_found,
-            rewards_ignored=ignored,
-            links_removed=prepared.links_removed,
-            logs_moved=prepared.logs_moved,
-            system=self._system if self._shared and self._hand_over is not None else None,
-            system_changed=counted,
-            system_flagged=flagged[:_MOST_FLAGGED],
-            environment_broken=broken,
-            test_config=self._test_config,
-            program_hung=self._program_hung,
-            program_unconfined=self._unconfined,
-            programs_confined=self._overseen.confined if self._overseen is not None else None,
-            programs_free=self._overseen.free if self._overseen is not None else 0,
-            # Where the tests alone can give the reward, what outlived them has not: a server.
-            outlived=0 if self._repeated.is_theirs else max(0, self._outlived or 0),
-            reward_changed=self._reward_changed or bool(self._overseen and self._overseen.late),
-            tests_changed=[one for one in seen.rewritten if not self._replace_it(one)] if seen is not None else [],
-            traps=self._traps,
-            untouched_ended=self._untouched_ended,
-            passed_impossible=self._repeated.passes_anything,
-            unrepeatable=self._repeated.differs,
-            unrestored=self._repeated.unrestored,
-            not_repeated=self._repeated.why,
-            looks=list(self._repeated.looks),
-            tests_cut_short=self._told_by_tests.cut_short,
-            tests_contradict=self._told_by_tests.failures,
-            tests_left_out=self._left_out,
-        )
-        earlier = read_safety(self.trial_paths.trial_dir) if self.step_name is not None else None
-        write_json(self.trial_paths.trial_dir / SAFETY_FILE, earlier.merged(note) if earlier else note)
+    def _write_note(self) -> None:
+        """Write what was found; of a later step, together with what earlier ones have left."""
+        folder = self.trial_paths.trial_dir
+        earlier = read_safety(folder) if self.step_name is not None else None
+        write_json(folder / SAFETY_FILE, self._note if earlier is None else earlier.merged(self._note))
 
 
 def _flags_of_patch(artifacts: Path) -> list[str]:

@@ -105,18 +105,7 @@ def read_trials(batch: Batch, record: ImportRecord) -> list[TrialReading]:
             else f"has {len(lines)} of {record.rows} trials"
         )
         raise TbenchError(what, where=str(file), hint=hint)
-    return [
-        TrialReading(
-            state=ReadState.FINISHED,
-            name=one.name,
-            job=one.job,
-            trial=one,
-            task=one.task,
-            dataset=one.dataset,
-            usage=one.usage,
-        )
-        for one in lines
-    ]
+    return [TrialReading.of(one, one.name) for one in lines]
 
 
 def _profile(name: str, rows: Sequence[ForeignRow], results: ForeignResults) -> ProfileRecord:

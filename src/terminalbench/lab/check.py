@@ -353,9 +353,9 @@ def _endpoint(profile: Profile, env: Mapping[str, str]) -> str | None:
         return _ollama(profile.model, base or variables.get("OLLAMA_HOST"))
     bare = profile.agent.provider is not None and "/" not in profile.model
     model = f"{profile.agent.provider}/{profile.model}" if bare else profile.model
-    module, request = "terminalbench.harbor.agents.endpoint", EndpointRequest(model, base)
+    function, request = "terminalbench.harbor.agents.endpoint:ask", EndpointRequest(model, base)
     try:
-        report = ask(module, request, EndpointReport, variables, _PROBE_TIMEOUT_SEC, "asking the model")
+        report = ask(function, request, EndpointReport, variables, _PROBE_TIMEOUT_SEC, "asking the model")
     except TbenchError as error:
         return error.what
     return "ok" if report.answered else report.problem

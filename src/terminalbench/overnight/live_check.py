@@ -150,7 +150,9 @@ def _asked_of_claude(model: str | None, environment: Mapping[str, str]) -> Probe
 
 def _answers(spec: str, request: ProbeRequest, environment: Mapping[str, str]) -> str:
     try:
-        report = ask("terminalbench.overnight.probe", request, ProbeReport, environment, _PROBE_SEC, "asking the model")
+        report = ask(
+            "terminalbench.overnight.probe:probe", request, ProbeReport, environment, _PROBE_SEC, "asking the model"
+        )
     except TbenchError as error:
         raise _refused(spec, error.what, error.hint) from None
     if report.model is None:

@@ -1,15 +1,11 @@
 """One tiny question to a chat model, in a process of its own: the clients of providers are large, and a night is long.
 
-`python -m terminalbench.overnight.probe` reads a `ProbeRequest` from standard input and writes a `ProbeReport`. Keys
-come through its environment and are never written.
+Keys come through its environment and are never written.
 """
-
-import sys
 
 import msgspec
 
 from terminalbench.errors import UserError
-from terminalbench.harbor.answer import answer
 from terminalbench.llm.model import Message, ModelError, Options, chat_model
 
 _TOKENS = 16
@@ -40,12 +36,3 @@ def probe(request: ProbeRequest) -> ProbeReport:
     except (ModelError, UserError) as error:
         return ProbeReport(what=error.what, hint=error.hint)
     return ProbeReport(model=reply.model)
-
-
-def main() -> int:
-    """Answer one question."""
-    return answer(ProbeRequest, probe)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

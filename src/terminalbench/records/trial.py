@@ -332,3 +332,16 @@ class TrialReading(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     dataset: str | None = None
     usage: Usage = Usage()
+
+    @classmethod
+    def of(cls, trial: Trial, name: str) -> "TrialReading":
+        """Return the reading of a folder called `name` whose trial has finished."""
+        return cls(
+            state=ReadState.FINISHED,
+            name=name,
+            job=trial.job,
+            trial=trial,
+            task=trial.task,
+            dataset=trial.dataset,
+            usage=trial.usage,
+        )

@@ -30,7 +30,7 @@ from terminalbench.experiments.profile_changes import ON_DISK, differences, summ
 from terminalbench.experiments.profiles import CommandFile, ContentFolder, content_id
 from terminalbench.experiments.task_folder import PARTS
 from terminalbench.harbor.attempt_numbers import first_wave
-from terminalbench.harbor.read.seen import SEEN, read_seen
+from terminalbench.harbor.read.notes import SEEN, read_seen
 from terminalbench.json_files import read_json
 from terminalbench.runner.images import to_run
 from terminalbench.runner.waves import Cell

@@ -22,10 +22,9 @@ from terminalbench.experiments.experiment import Experiment
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, JobSpec, Plan, PlannedTask, exclusion_lines
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
-from terminalbench.harbor.download import DownloadedTask
 from terminalbench.harbor.jobs import job_config
-from terminalbench.harbor.lookup import DatasetTasks
 from terminalbench.harbor.preflight import JobRequest, PreflightReport, PreflightRequest
+from terminalbench.harbor.remote_tasks import DatasetTasks, DownloadedTask
 from terminalbench.json_files import read_json, write_json
 from terminalbench.modes import user_cache
 from terminalbench.records.trial import TaskRef
@@ -127,8 +126,8 @@ def prepare(
 
 def ask_harbor(requests: list[JobRequest]) -> PreflightReport:
     """Check the jobs in a process that imports Harbor; this one does not."""
-    module, what = "terminalbench.harbor.preflight", "the check before the run"
-    return ask(module, PreflightRequest(tuple(requests)), PreflightReport, requests[0].env, _CHECK_SEC, what)
+    function, what = "terminalbench.harbor.preflight:check", "the check before the run"
+    return ask(function, PreflightRequest(tuple(requests)), PreflightReport, requests[0].env, _CHECK_SEC, what)
 
 
 def check_jobs(asked: list[JobSpec], requests: list[JobRequest], container_env: str) -> PreflightCheck:
@@ -257,7 +256,7 @@ def refuse_left_out(excluded: Sequence[Exclusion], where: str) -> None:
         raise UserError(f"--strict refuses this run, because it would leave out:\n  {reasons}", where=where)
 
 
-_LOOKUP, _DOWNLOAD = "terminalbench.harbor.lookup", "terminalbench.harbor.download"
+_LOOKUP, _DOWNLOAD = "terminalbench.harbor.remote_tasks:look_up", "terminalbench.harbor.remote_tasks:download"
 _LOOKUP_SEC, _DOWNLOAD_SEC = 300, 3600
 _NEEDS_NETWORK = "it needs the network; the dataset starter and local folders do not"
 

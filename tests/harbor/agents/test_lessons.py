@@ -15,7 +15,7 @@ from terminalbench.errors import UserError
 from terminalbench.experiments.lessons import AGENT, EligibleLesson, Snapshot, draw, wrapped
 from terminalbench.harbor.attempt_numbers import tell_agent
 from terminalbench.harbor.limits.pacing import lane_of
-from terminalbench.harbor.read.planned import client_of
+from terminalbench.harbor.read.notes import client_of
 from terminalbench.harbor.read.result_file import agent_config
 from terminalbench.json_files import write_json
 from terminalbench.workflow.load import place, read_texts

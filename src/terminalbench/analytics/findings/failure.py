@@ -17,7 +17,7 @@ from terminalbench.analytics.findings.trial import read_ctrf
 from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.faults import ErrorClass
 from terminalbench.files import tail_plain
-from terminalbench.harbor.read.seen import read_seen
+from terminalbench.harbor.read.notes import read_seen
 from terminalbench.records.trial import AgentStatus, Finding, Outcome, Trial
 from terminalbench.text.foreign import flat
 from terminalbench.text.numbers import duration, plural, some

@@ -11,7 +11,7 @@ import msgspec
 from terminalbench.analytics.atif import Trajectory, TrajectoryStep, UnreadableTrajectory, read_trajectory
 from terminalbench.analytics.findings.actions import Action, actions_of
 from terminalbench.analytics.findings.failed_checks import agent_outputs
-from terminalbench.harbor.read.seen import SEEN
+from terminalbench.harbor.read.notes import SEEN
 from terminalbench.index.queries import TrialRow
 from terminalbench.records.trial import Finding, Trial, Usage
 from terminalbench.secrets.values import Secrets

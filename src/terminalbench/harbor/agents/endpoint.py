@@ -1,15 +1,11 @@
 """One tiny call to a model, to see that its endpoint answers: in a process of its own, with a profile's variables.
 
-`python -m terminalbench.harbor.agents.endpoint` reads an `EndpointRequest` from standard input and writes a
-`EndpointReport`. Keys come through its environment and are never written.
+Keys come through its environment and are never written.
 """
 
-import sys
 import time
 
 import msgspec
-
-from terminalbench.harbor.answer import answer
 
 _TIMEOUT_SEC = 30
 
@@ -49,12 +45,3 @@ def ask(request: EndpointRequest) -> EndpointReport:
     except Exception as error:  # noqa: BLE001  providers raise anything; its message is the finding
         return EndpointReport(False, time.monotonic() - started, safe_message(f"{type(error).__name__}: {error}"))
     return EndpointReport(True, time.monotonic() - started)
-
-
-def main() -> int:
-    """Answer one question."""
-    return answer(EndpointRequest, ask)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,7 +17,6 @@ from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import RunTable
 from terminalbench.harbor.limits.phase_watch import ASKS
 from terminalbench.harbor.read.result_file import TaskConfig
-from terminalbench.harbor.scripts import EARLY_SEC
 from terminalbench.json_files import decode_plain, write_json
 from terminalbench.records.trial import TaskRef
 from terminalbench.registry import BUILTIN
@@ -39,6 +38,9 @@ AGENT_GRACE_SEC = 60.0
 """The most that an agent may: Harbor has cancelled it, and what is collected after it is a phase of its own. One that
 swallows cancellation holds its slot for two minutes: this, and the two times that it is asked again.
 """
+
+EARLY_SEC = 0.5
+"""What is as young as that when its container is, the safe verifier takes for a part of the container and spares."""
 
 _BUILD_SEC = 600.0
 _SETUP_SEC = 1200.0  # the longest that an agent of Harbor's gives itself
@@ -223,7 +225,7 @@ def _number(table: dict[str, Any], name: str) -> float | None:
 def early_sec(happened: str, environment: str | None) -> float:
     """Return how long an agent that is about to start has to wait, so that nothing of it is as old as its container.
 
-    What is, the safe verifier takes for a part of the container and spares. The local sandbox needs no such guess.
+    The local sandbox needs no such guess.
     """
     guess = happened == "agent-start" and environment != BUILTIN["environments"]["local"]
     return EARLY_SEC + 0.1 if guess else 0.0

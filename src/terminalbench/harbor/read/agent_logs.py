@@ -17,8 +17,8 @@ import msgspec
 from terminalbench.files import is_plain
 from terminalbench.harbor.read import claude_stream, provider_wait
 from terminalbench.harbor.read.claude_stream import ClaudeStream, ResultEvent
+from terminalbench.harbor.read.notes import read_seen
 from terminalbench.harbor.read.result_file import HarborResult
-from terminalbench.harbor.read.seen import read_seen
 from terminalbench.harbor.read.session_start import SessionStart, codex_start, cursor_start, from_trajectory
 from terminalbench.json_files import decode_plain
 from terminalbench.records.trial import ProviderWait, Usage

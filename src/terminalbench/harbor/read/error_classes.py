@@ -123,35 +123,28 @@ _REFUSALS = (ErrorClass.PROVIDER, ErrorClass.NETWORK, ErrorClass.RATE_LIMIT, Err
 
 def error_class(name: str, message: str, phase: str) -> ErrorClass:
     """The class of an exception called `name` that was raised in `phase` of a trial."""
-    known = HARBOR_EXCEPTIONS.get(name) or OTHER_EXCEPTIONS.get(name)
+    known, words = HARBOR_EXCEPTIONS.get(name) or OTHER_EXCEPTIONS.get(name), _own_words(message)
+    of_client = name in OTHER_EXCEPTIONS and known in (ErrorClass.PROVIDER, ErrorClass.NETWORK)
     if name in _OF_THIS_SIDE and _NO_FILES.match(message):
         return ErrorClass.OPEN_FILES
     if known is ErrorClass.ENVIRONMENT and phase == "verifier":
         return ErrorClass.VERIFIER  # a separate verifier has an environment of its own
-    if (
-        name in OTHER_EXCEPTIONS
-        and known in (ErrorClass.PROVIDER, ErrorClass.NETWORK)
-        and _NO_KEY.search(_own_words(message))
-    ):
+    if of_client and _NO_KEY.search(words):
         return ErrorClass.AUTH
-    if (known in _REFUSALS or name == "BadRequestError") and (said := refusal_class(_own_words(message))) is not None:
+    if (known in _REFUSALS or name == "BadRequestError") and (said := refusal_class(words)) is not None:
         return said
-    if (
-        name in OTHER_EXCEPTIONS
-        and known in (ErrorClass.PROVIDER, ErrorClass.NETWORK)
-        and _TOO_MANY.search(_own_words(message))
-    ):
+    if of_client and _TOO_MANY.search(words):
         return ErrorClass.RATE_LIMIT
-    if name == "InternalServerError" and _NOT_REACHED.search(_own_words(message)):
+    if name == "InternalServerError" and _NOT_REACHED.search(words):
         return ErrorClass.NETWORK
     if known is not None:
         return known
     for pattern, found in _MESSAGES:
-        if pattern.search(_own_words(message)):
+        if pattern.search(words):
             return found
     if phase == "agent" and name not in BY_PHASE:  # an agent of one's own tells of its provider in any exception
-        said = refusal_class(_own_words(message))
-        if said is not None or _TOO_MANY.search(_own_words(message)):
+        said = refusal_class(words)
+        if said is not None or _TOO_MANY.search(words):
             return said or ErrorClass.RATE_LIMIT
     return PHASES.get(phase, ErrorClass.UNKNOWN)
 

@@ -108,7 +108,8 @@ def classify(
     error, phase = (_INTERRUPTED, "verifier") if stopped else _exception(trial)
     kind = error.exception_type if error else None
     hung = _why_hung(told) if kind == "VerifierTimeoutError" else None
-    found, message = _class_of(error, phase, hung), _message(error, secrets, hung)
+    named = error_class(error.exception_type, error.exception_message, phase or "") if error else None
+    found, message = hung or named, _message(error, secrets, hung)
     if hang is not None and hang.died and found is ErrorClass.CANCELLED:
         phase, kind, message = "agent" if trial.agent_timings else "agent_setup", "HarborDied", hang.reason
         found = PHASES[phase]
@@ -132,7 +133,8 @@ def classify(
         # The session had ended by itself, and only its process had not.
         found, message = _session_error(session), _session_message(session, secrets)
     elif status is not None:
-        found = ErrorClass.PROVIDER if status == _SILENCE else status_class(_http(status))
+        code = int(status) if status.isdecimal() else None
+        found = ErrorClass.PROVIDER if status == _SILENCE else status_class(code)
         message = _outage_message(told.wait, status, secrets)
     elif phase == "agent":
         found = _by_deeds(trial, told, error, found)
@@ -171,10 +173,6 @@ def _outage(told: LogEvidence) -> str | None:
     if told.unreached:
         return NO_ANSWER
     return _SILENCE if told.unanswered else None
-
-
-def _http(status: str) -> int | None:
-    return int(status) if status.isdecimal() else None
 
 
 def _outage_message(wait: ProviderWait | None, status: str, secrets: Secrets) -> str:
@@ -257,13 +255,6 @@ def _why_hung(told: LogEvidence) -> ErrorClass | None:
     if told.program_hung:
         return ErrorClass.ENVIRONMENT_BROKEN
     return ErrorClass.TESTS_HUNG if told.tests_hung else None
-
-
-def _class_of(error: ExceptionInfo | None, phase: str | None, hung: ErrorClass | None) -> ErrorClass | None:
-    """The class of an exception; `hung`: that of tests that did not end for what the agent did."""
-    if hung is not None:
-        return hung
-    return error_class(error.exception_type, error.exception_message, phase or "") if error else None
 
 
 def _last_run(trial: HarborResult) -> HarborResult | StepResult:

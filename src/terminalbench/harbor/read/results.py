@@ -33,8 +33,8 @@ from terminalbench.harbor.read import usage as usage_sources
 from terminalbench.harbor.read.agent_logs import AgentLogs, FinalMetrics, LogEvidence
 from terminalbench.harbor.read.delivery import deliver, read_lessons, read_notes
 from terminalbench.harbor.read.egress import never_reached, read_egress
+from terminalbench.harbor.read.notes import PlannedTrial, Times, client_of, read_planned, read_times
 from terminalbench.harbor.read.outcome import TrialEnding, classify
-from terminalbench.harbor.read.planned import PlannedTrial, client_of, read_planned
 from terminalbench.harbor.read.result_file import (
     AgentConfig,
     ExceptionInfo,
@@ -47,7 +47,6 @@ from terminalbench.harbor.read.result_file import (
     iso,
 )
 from terminalbench.harbor.read.suspicion import SafetyNote, read_safety, suspect
-from terminalbench.harbor.read.times import Times, read_times
 from terminalbench.json_files import decode_plain
 from terminalbench.records.trial import (
     CLOCK_JUMPED,
@@ -80,28 +79,13 @@ class _Lock(msgspec.Struct):
 def read_trial(trial_dir: Path, *, profile: str | None = None, secrets: Secrets = NONE) -> TrialReading:
     """The trial in `trial_dir`. What is missing, torn or corrupt is a reading with a reason, never an exception."""
     data = read_plain(f"{trial_dir}/{RESULT}", _RESULT_LIMIT)
-    if data is None and (died := _died(trial_dir)) is not None:
-        return _finished(trial_dir, died, profile, secrets)
-    if data is None:
-        return _known(trial_dir, *_no_result(trial_dir))
     try:
-        result = decode(data)
+        result = decode(data) if data is not None else _died(trial_dir)
     except NOT_DECODED as error:
-        return _known(trial_dir, ReadState.UNREADABLE, f"{RESULT} is {_what_it_is(data, error)}")
-    return _finished(trial_dir, result, profile, secrets)
-
-
-def _finished(trial_dir: Path, result: HarborResult, profile: str | None, secrets: Secrets) -> TrialReading:
-    trial = _trial(trial_dir, result, profile, secrets)
-    return TrialReading(
-        state=ReadState.FINISHED,
-        name=trial_dir.name,
-        job=trial.job,
-        trial=trial,
-        task=trial.task,
-        dataset=trial.dataset,
-        usage=trial.usage,
-    )
+        return _known(trial_dir, ReadState.UNREADABLE, f"{RESULT} is {_what_it_is(data or b'', error)}")
+    if result is None:
+        return _known(trial_dir, *_no_result(trial_dir))
+    return TrialReading.of(_trial(trial_dir, result, profile, secrets), trial_dir.name)
 
 
 def _died(trial_dir: Path) -> HarborResult | None:
@@ -157,10 +141,8 @@ def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
     """
     for folder in trial_dirs(job_dir):
         data = read_plain(folder / RESULT, _RESULT_LIMIT)
-        held = decode_plain(folder / HELD, HoldReason, _SMALL_LIMIT) if data is None else None
-        died = _died(folder) if data is None else None
         try:
-            result = decode(data) if data is not None else died
+            result = decode(data) if data is not None else _died(folder)
         except NOT_DECODED:
             continue
         if result is not None:
@@ -168,7 +150,9 @@ def finished_folders(job_dir: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
             ended = classify(result, told).outcome not in (Outcome.CANCELLED, Outcome.NOT_RUN)
             if (ended and result.finished_at is not None) or read_hang(folder) is not None:
                 yield folder, (result.config.task.dataset or "", str(result.config.task))
-        elif held is not None and held.finished:
+            continue
+        held = decode_plain(folder / HELD, HoldReason, _SMALL_LIMIT)
+        if held is not None and held.finished:
             config = decode_plain(folder / "config.json", TrialConfig, _SMALL_LIMIT) or TrialConfig()
             yield folder, (config.task.dataset or "", str(config.task))
 
@@ -278,7 +262,7 @@ def _used(
 
     That its environment was begun and the agent was not says so; a result without times says nothing.
     """
-    used = usage_sources.best(result.model, result.contexts, logs.by_folder, metrics, planned.prices, traced)
+    used = usage_sources.best(result.model, result.contexts, logs.by_folder, metrics, planned.price, traced)
     begun = result.environment_setup is None or result.agent_setup is not None or result.agent_timings
     broke = result.exception_info is not None and not begun
     return Usage(cost_usd=0.0, cost_source="not started") if broke and not used.known else used
@@ -331,7 +315,7 @@ def _known(trial_dir: Path, state: ReadState, reason: str) -> TrialReading:
     config = decode_plain(trial_dir / "config.json", TrialConfig, _SMALL_LIMIT)
     agent, planned = config.agent if config else AgentConfig(), read_planned(trial_dir)
     logs = AgentLogs(trial_dir, None, agent.name, client_of(agent.name, agent.import_path, planned))
-    spent = usage_sources.best(agent.model_name, [], logs.by_folder, [], planned.prices, logs.traced)
+    spent = usage_sources.best(agent.model_name, [], logs.by_folder, [], planned.price, logs.traced)
     return TrialReading(
         state=state,
         name=trial_dir.name,

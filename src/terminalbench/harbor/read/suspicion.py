@@ -7,6 +7,7 @@ it.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -36,8 +37,10 @@ _OF_A_SERVER = frozenset(
 """What only the answer of a server can mean; of a command, whose client is unknown, its own last words say it."""
 
 
-class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`safety.json` in a trial folder. Each list names what an honest agent has no reason to leave behind.
+class SafetyNote(msgspec.Struct, omit_defaults=True):
+    """`safety.json` in a trial folder, filled while the verifier works.
+
+    Each list names what an honest agent has no reason to leave behind.
 
     `system` is whose system the tests ran in: "pristine" (the image's own) or "agent"; None where that was not known.
     `system_changed` counts what the agent changed in the system (`system-changes.json` lists it), `system_flagged`
@@ -112,37 +115,29 @@ class SafetyNote(msgspec.Struct, frozen=True, omit_defaults=True):
         return [*(name for name, yes in found.items() if yes), *sorted(self.traps)]
 
     def merged(self, later: "SafetyNote") -> "SafetyNote":
-        """This note and that of a later step as one."""
-        return SafetyNote(
-            mode=later.mode,
-            processes_kept=self.processes_kept or later.processes_kept,
-            rewards_found=[*self.rewards_found, *later.rewards_found],
-            rewards_ignored=[*self.rewards_ignored, *later.rewards_ignored],
-            links_removed=[*self.links_removed, *later.links_removed],
-            logs_moved=self.logs_moved or later.logs_moved,
-            system=AGENT_SYSTEM if AGENT_SYSTEM in (self.system, later.system) else later.system,
-            system_changed=total(count for count in (self.system_changed, later.system_changed)),
-            system_flagged=[*self.system_flagged, *later.system_flagged],
-            environment_broken=self.environment_broken or later.environment_broken,
-            test_config=sorted({*self.test_config, *later.test_config}),
-            program_hung=self.program_hung or later.program_hung,
-            program_unconfined=self.program_unconfined or later.program_unconfined,
-            programs_confined=total(count for count in (self.programs_confined, later.programs_confined)),
-            programs_free=self.programs_free + later.programs_free,
-            outlived=self.outlived + later.outlived,
-            reward_changed=self.reward_changed or later.reward_changed,
-            traps={**self.traps, **later.traps},
-            untouched_ended=later.untouched_ended,
-            tests_cut_short=self.tests_cut_short or later.tests_cut_short,
-            tests_contradict=self.tests_contradict or later.tests_contradict,
-            tests_left_out=self.tests_left_out or later.tests_left_out,
-            passed_impossible=self.passed_impossible or later.passed_impossible,
-            unrepeatable=self.unrepeatable or later.unrepeatable,
-            unrestored=self.unrestored or later.unrestored,
-            not_repeated=later.not_repeated or self.not_repeated,
-            looks=sorted({*self.looks, *later.looks}),
-            tests_changed=[*self.tests_changed, *later.tests_changed],
-        )
+        """Return this note and that of a later step as one: what either found holds, and counts are added."""
+        names = self.__struct_fields__
+        found = {name: _together(getattr(self, name), getattr(later, name)) for name in names}
+        found |= {
+            "mode": later.mode,
+            "system": AGENT_SYSTEM if AGENT_SYSTEM in (self.system, later.system) else later.system,
+            "system_changed": total((self.system_changed, later.system_changed)),
+            "programs_confined": total((self.programs_confined, later.programs_confined)),
+            "untouched_ended": later.untouched_ended,
+            "not_repeated": later.not_repeated or self.not_repeated,
+        }
+        return SafetyNote(**found)
+
+
+def _together(before: Any, after: Any) -> Any:
+    match before:
+        case list():
+            return list(dict.fromkeys([*before, *after]))
+        case dict():
+            return {**before, **after}
+        case bool() | str() | None:
+            return before or after
+    return before + after
 
 
 def read_safety(trial_dir: Path) -> SafetyNote | None:

@@ -15,7 +15,6 @@ that has no price either. A profile that declares the price 0 costs 0, whatever 
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -30,6 +29,7 @@ from terminalbench.harbor.read.result_file import AgentContext
 from terminalbench.records.trial import Usage
 
 _ANTHROPIC = re.compile(r"(?i)claude|sonnet|opus|haiku")
+_DECLARED = "declared"
 _DATE = re.compile(r"[-@](?:20\d{2}-?\d{2}-?\d{2}|\d{4})$")
 _SAME_SELLER = {"google": "gemini", "moonshotai": "moonshot", "x-ai": "xai", "z-ai": "zai", "mistralai": "mistral"}
 
@@ -66,26 +66,12 @@ class PriceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         maker = seller.rpartition("/")[2]
         return price if _SAME_SELLER.get(maker, maker) == price.provider else None
 
-    def cost(self, model: str | None, usage: Usage) -> float | None:
-        """Return what `usage` costs with `model`; None when the price or the tokens are not known."""
-        price = self.find(model) if model else None
-        return None if price is None else _cost(price, usage)
 
-
-@dataclass(frozen=True)
-class DeclaredPrice:
-    """The price that a profile declares, in the place of a price table: it holds for every model of a trial."""
-
-    price: ProfilePrice
-    source = "declared"
-
-    def cost(self, _model: str | None, usage: Usage) -> float | None:
-        """Return what `usage` costs; None when the tokens are not known."""
-        return _cost(self.price, usage)
-
-
-def _cost(price: ModelPrice | ProfilePrice, usage: Usage) -> float | None:
-    if usage.input_tokens is None or usage.output_tokens is None:
+def cost_of(model: str | None, usage: Usage, declared: ProfilePrice | None = None) -> float | None:
+    """Return what `usage` costs at the declared price, else at that of the recorded table; None: price or tokens are
+    unknown."""
+    price = declared or (price_table().find(model) if model else None)
+    if price is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     read = price.input if price.cache_read is None else price.cache_read
     write = price.input if price.cache_write is None else price.cache_write
@@ -104,21 +90,21 @@ def price_table() -> PriceTable:
     return decode(files(__package__).joinpath("prices.json").read_bytes(), PriceTable)
 
 
-def from_stream(stream: ClaudeStream, prices: PriceTable | DeclaredPrice) -> Usage | None:
+def from_stream(stream: ClaudeStream, declared: ProfilePrice | None) -> Usage | None:
     """Return what a finished Claude Code session says it used; None when it never said."""
     result = stream.result
     if result is None or (result.usage is None and not result.model_usage):
         return None
     if result.model_usage:
         whole, was_cut = _without_cut(stream, result.model_usage)
-        parts = [_model_usage(name, tokens, prices) for name, tokens in whole.items()]
+        parts = [_model_usage(name, tokens, declared) for name, tokens in whole.items()]
         return _add(parts, f"{SOURCE}:cut" if was_cut else SOURCE)
     # Nothing was answered, or an old CLI: `usage` is all there is. A total of 0 for no model is not an invention.
     told = structs.asdict(result.usage or StreamTokens())
     basis = None if result.total_cost_usd else "list"
     tokens = ModelTokens(**told, cost_usd=result.total_cost_usd, cost_basis=basis)
     model = stream.init.model if stream.init is not None else None
-    return _add([_model_usage(model or "", tokens, prices)], SOURCE)
+    return _add([_model_usage(model or "", tokens, declared)], SOURCE)
 
 
 _MOST = 1e15
@@ -183,23 +169,23 @@ def best(
     contexts: Sequence[AgentContext],
     streams: Sequence[ClaudeStream | None],
     metrics: Sequence[FinalMetrics],
-    prices: PriceTable | DeclaredPrice | None = None,
+    declared: ProfilePrice | None = None,
     traced: Callable[[], Usage | None] = lambda: None,
 ) -> Usage:
     """The usage of a trial from the best of its sources; `streams` has one entry for each run of the agent.
 
-    `traced`, what a workflow's trace says, is asked when nothing else tells.
+    `declared` is the price of the profile, for every model of a trial. `traced`, what a workflow's trace says, is asked
+    when nothing else tells.
     """
-    table = price_table() if prices is None else prices
-    sessions = [from_stream(stream, table) if stream else None for stream in streams]
+    sessions = [from_stream(stream, declared) if stream else None for stream in streams]
     finished = [session for session in sessions if session is not None]
     if finished and len(finished) == len(sessions):
         used = _add(finished, max(session.source or SOURCE for session in finished)) or Usage()
     else:
         told = _told(contexts, metrics) or partial(filter(None, streams)) or traced()
-        used = _priced(told or Usage(), model, table)
-    if isinstance(table, DeclaredPrice) and table.price.free:
-        return structs.replace(used, cost_usd=0.0, cost_source=table.source)
+        used = _priced(told or Usage(), model, declared)
+    if declared is not None and declared.free:
+        return structs.replace(used, cost_usd=0.0, cost_source=_DECLARED)
     return used
 
 
@@ -213,21 +199,22 @@ def _told(contexts: Sequence[AgentContext], metrics: Sequence[FinalMetrics]) -> 
     return structs.replace(usage, input_tokens=counted.input_tokens, cache_write_tokens=counted.cache_write_tokens)
 
 
-def _priced(usage: Usage, model: str | None, prices: PriceTable | DeclaredPrice) -> Usage:
+def _priced(usage: Usage, model: str | None, declared: ProfilePrice | None) -> Usage:
     """Return the usage with the cost that its source knows, else with that of its tokens, where there is a price."""
     if usage.cost_usd is not None:
         return structs.replace(usage, cost_source=usage.source)
-    cost = prices.cost(model, usage)
-    return usage if cost is None else structs.replace(usage, cost_usd=cost, cost_source=prices.source)
+    cost = cost_of(model, usage, declared)
+    source = price_table().source if declared is None else _DECLARED
+    return usage if cost is None else structs.replace(usage, cost_usd=cost, cost_source=source)
 
 
-def _model_usage(name: str, tokens: ModelTokens, prices: PriceTable | DeclaredPrice) -> Usage:
+def _model_usage(name: str, tokens: ModelTokens, declared: ProfilePrice | None) -> Usage:
     """One model's share of a session. Older CLIs do not say on what a cost is based, and price any model they do not
     know like one they do."""
     basis = tokens.cost_basis
     is_real = _ANTHROPIC.search(name) is not None if basis is None else basis != "unknown"
     usage = structs.replace(_fresh(tokens), cost_usd=_sane(tokens.cost_usd) if is_real else None, source=SOURCE)
-    return _priced(usage, name, prices)
+    return _priced(usage, name, declared)
 
 
 def _fresh(tokens: StreamTokens | ModelTokens) -> Usage:

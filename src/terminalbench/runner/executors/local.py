@@ -46,10 +46,13 @@ def spawn(
     return subprocess.Popen[bytes](tied(argv, number), env=env, start_new_session=True, umask=child_umask(), **files)
 
 
-def ask(module: str, question: Any, answer: Any, env: Mapping[str, str], timeout_sec: float, what: str) -> Any:
-    """The answer of a module of ours that imports Harbor, which this process does not. `what` names it in an error."""
+def ask(function: str, question: Any, answer: Any, env: Mapping[str, str], timeout_sec: float, what: str) -> Any:
+    """The answer of a function of ours (`module:function`) that needs Harbor, which this process has not loaded.
+
+    `what` names it in an error.
+    """
     files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = spawn([sys.executable, "-m", module], {**env, **FIXED}, **files)
+    process = spawn([sys.executable, "-m", "terminalbench.harbor.answer", function], {**env, **FIXED}, **files)
     try:
         out, err = process.communicate(msgspec.json.encode(question), timeout_sec)
     except BaseException as error:

@@ -1,10 +1,8 @@
 """Tasks of a remote dataset get ids by which each can be asked for."""
 
-import asyncio
-
 import pytest
 
-from terminalbench.harbor.lookup import by_id, look_up
+from terminalbench.harbor.remote_tasks import by_id, look_up
 
 
 def test_a_task_is_called_like_its_folder_or_package() -> None:
@@ -34,5 +32,5 @@ def test_a_registry_that_cannot_be_reached_says_the_cause(monkeypatch: pytest.Mo
             raise RuntimeError("all attempts failed") from error
 
     monkeypatch.setattr(DatasetConfig, "get_task_configs", offline)
-    problem = asyncio.run(look_up({"name": "far", "version": "1.0"})).problem
+    problem = look_up([{"name": "far", "version": "1.0"}])[0].problem
     assert problem == "RuntimeError: all attempts failed; from OSError: [Errno -2] Name or service not known"

@@ -1,7 +1,7 @@
 """From a page to HTML: templates that escape everything, and links relative to the page."""
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from terminalbench.dashboard import links
 from terminalbench.dashboard.foreign_html import rendered, shown, terminal
@@ -43,6 +43,8 @@ def environment() -> "Environment":
         foreign.visible, outcomes.mark, outcomes.word, doubt, failure_words, method_sentence,
     ):  # fmt: skip
         made.filters[write.__name__] = write
+    variables: dict[str, Any] = made.globals
+    variables["states"] = outcomes.STATES
     made.filters |= {"rendered": rendered, "shown": shown, "terminal": terminal}
     made.filters["percents"] = lambda ends: numbers.percents(ends.low, ends.high)
     made.filters["between"] = lambda ends: numbers.between(ends.low, ends.high, "pass")

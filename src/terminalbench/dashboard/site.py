@@ -23,7 +23,6 @@ from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.envfile import env_stamps, secrets_of
 from terminalbench.experiments.plan import Plan
-from terminalbench.experiments.plan_secrets import env_stamps, secrets_of
 from terminalbench.index.pages import BatchSummary, find_batch, find_trial
 from terminalbench.index.places import ForeignJobs
 from terminalbench.index.plans import plan_or_none

@@ -46,7 +46,7 @@ class PastTrial(msgspec.Struct, frozen=True):
     @property
     def measured(self) -> bool:
         """Return whether the verifier's word counts."""
-        return self.outcome in (Outcome.PASSED, Outcome.FAILED)
+        return self.outcome is not None and self.outcome.measured
 
 
 @dataclass(frozen=True)

@@ -106,14 +106,14 @@ class CellState(msgspec.Struct, frozen=True):
     @property
     def measured(self) -> bool:
         """Return whether the verifier's word counts."""
-        return self.outcome in (Outcome.PASSED, Outcome.FAILED)
+        return self.outcome.measured
 
     @property
     def rerun(self) -> Rerun | None:
         """The way to run it again, unless its task is quarantined; None when it runs, was measured or is at fault."""
         if self.running:
             return None
-        if self.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or self.row is None or self.row.trial is None:
+        if not self.outcome.ended or self.row is None or self.row.trial is None:
             return Rerun.RESUME
         kind = self.row.trial.error_class
         return None if self.measured or (kind is not None and kind.of_profile) else Rerun.RETRY

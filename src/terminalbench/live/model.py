@@ -22,7 +22,7 @@ from terminalbench.records.values import stamp
 from terminalbench.text.names import named
 
 MEASURED = (Outcome.PASSED.value, Outcome.FAILED.value)
-OVER = (*MEASURED, Outcome.TIMED_OUT.value, Outcome.ERRORED.value)
+OVER = tuple(outcome.value for outcome in Outcome if outcome.ended)
 """Endings that resume would not run again by itself."""
 
 type TrialKey = tuple[str, str]

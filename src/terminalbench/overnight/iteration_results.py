@@ -3,7 +3,7 @@
 `None` is unknown. Counts are trials; a pass rate is the mean over tasks of passed of measured, as everywhere.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -232,12 +232,12 @@ def _profile(
 
 
 def _counts(cells: Sequence[CellState]) -> dict[str, int]:
-    by = Counter(cell.outcome for cell in cells)
+    found = [cell.outcome for cell in cells]
     return {
-        "passed": by[Outcome.PASSED],
-        "failed": by[Outcome.FAILED],
-        "errored": by[Outcome.ERRORED] + by[Outcome.TIMED_OUT],
-        "not_run": by[Outcome.NOT_RUN] + by[Outcome.CANCELLED],
+        "passed": found.count(Outcome.PASSED),
+        "failed": found.count(Outcome.FAILED),
+        "errored": sum(one.ended and not one.measured for one in found),
+        "not_run": sum(not one.ended for one in found),
     }
 
 

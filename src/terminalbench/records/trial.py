@@ -46,6 +46,11 @@ class Outcome(StrEnum):
         """True when the verifier's word counts: only these are in a pass rate."""
         return self in (Outcome.PASSED, Outcome.FAILED)
 
+    @property
+    def ended(self) -> bool:
+        """True when the trial came to an end of its own: it was neither cut off nor never begun."""
+        return self not in (Outcome.CANCELLED, Outcome.NOT_RUN)
+
 
 class AgentStatus(StrEnum):
     """The end of the agent itself, whatever the verifier said afterwards."""

@@ -43,7 +43,7 @@ def next_steps(
     """
     ways = ways or ResumeWords.of_batch(place)
     excluded = view.plan.exclusions()
-    every = [cell for cell in view.cells if cell.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED) or _unreadable(cell)]
+    every = [cell for cell in view.cells if not cell.outcome.ended or _unreadable(cell)]
     not_run = [cell for cell in every if not cell.spared]
     open_cells = [cell for cell in not_run if not is_quarantined(excluded(cell.profile, cell.task))]
     left_out = len(not_run) - len(open_cells)

@@ -113,7 +113,7 @@ def _row(view: BatchView, cell: CellState, history: History | None, folder: Path
     phases = trial.phases if trial is not None else None
     patch, odd = _patch(folder)
     told = history or History()
-    errored = cell.outcome in (Outcome.ERRORED, Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.NOT_RUN)
+    errored = not cell.measured
     usage = cell.row.usage if cell.row is not None else None
     tokens = told.tokens_by_step()
     counted = usage.total_tokens if usage is not None else None

@@ -108,22 +108,23 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
         return place(self.instance_id, self.arm, self.attempt)
 
     @property
+    def _broke(self) -> bool:
+        return self.outcome not in (None, Outcome.PASSED, Outcome.FAILED)
+
+    @property
     def standing(self) -> RunVerdict:
         """Return what it came to: a verdict that resolves counts first, then where it was given up, then its patch."""
         if self.outcome == Outcome.NOT_RUN:
             return RunVerdict.NOT_RUN
         if self.resolved:
             return RunVerdict.RESOLVED
-        if self.resolved is None and (self.error or self.outcome in _BROKEN):
+        if self.resolved is None and (self.error or self._broke):
             return RunVerdict.ERROR
         if self.failed_step or self.failed_guard or self.workflow_status == "failed":
             return RunVerdict.GAVE_UP
         if self.resolved is None:
             return RunVerdict.PENDING if self.patch_content or self.patch_file else RunVerdict.GAVE_UP
         return RunVerdict.UNRESOLVED
-
-
-_BROKEN = (Outcome.ERRORED, Outcome.CANCELLED, Outcome.TIMED_OUT)
 
 
 def place(instance: str, arm: str, attempt: int = 1) -> str:

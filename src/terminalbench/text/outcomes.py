@@ -24,6 +24,8 @@ COLOURS = {
 """In a terminal; a page has its own shades of the same colours, for light and dark."""
 RUNNING = "running"
 """The state of a trial that has not ended: no outcome."""
+STATES = (*(outcome.value for outcome in Outcome if outcome is not Outcome.NOT_RUN), RUNNING, Outcome.NOT_RUN.value)
+"""Every state of a planned trial, as tables and pages list them."""
 LOST = tuple(outcome for outcome in Outcome if not outcome.measured)
 
 

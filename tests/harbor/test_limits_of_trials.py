@@ -12,11 +12,16 @@ from jobkit import SOLVE, Job, scripted, write_task
 
 from support.pace import seconds
 from terminalbench.harbor.limits.admission import Admission
-from terminalbench.harbor.limits.cancellation import CancellationHooks, TrialCanceller
+from terminalbench.harbor.limits.cancellation import (
+    INSIST_SEC,
+    CancellationHooks,
+    OverduePhase,
+    PhaseWatch,
+    TrialCanceller,
+)
 from terminalbench.harbor.limits.clock import ASLEEP_SEC, AwakeClock, give_time, take_time_back
 from terminalbench.harbor.limits.gate import Gate, GateState
-from terminalbench.harbor.limits.hangs import AGENT_SEC, GRACE_SEC, has_agent_limit, phase_limits
-from terminalbench.harbor.limits.phase_watch import ASKS, INSIST_SEC, OverduePhase, PhaseWatch
+from terminalbench.harbor.limits.hangs import AGENT_SEC, ASKS, GRACE_SEC, has_agent_limit, phase_limits
 
 
 def test_a_rate_limit_holds_the_next_trial_as_long_as_the_log_asks(tmp_path: Path) -> None:

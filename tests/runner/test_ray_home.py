@@ -17,9 +17,9 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan, Provenance
 from terminalbench.harbor.attempt_numbers import earlier_trials, first_wave
 from terminalbench.harbor.limits.accounts import Account, LikelyCost, TrialRefusal
+from terminalbench.harbor.limits.admission import RemoteAdmission
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.limits.gate import Gate, GateState
-from terminalbench.harbor.limits.remote_gate import RemoteAdmission
 from terminalbench.json_files import append_jsonl, read_json, read_jsonl, write_json
 from terminalbench.records.event import Event
 from terminalbench.runner.executors import ray_node, ray_payload

@@ -34,7 +34,7 @@ from terminalbench.files import remove_traps
 from terminalbench.harbor.attempt_numbers import hide_commits, number_planned
 from terminalbench.harbor.event_writer import EventWriter
 from terminalbench.harbor.limits.accounts import TrialRefusal
-from terminalbench.harbor.limits.admission import Wait
+from terminalbench.harbor.limits.admission import Wait, door_of
 from terminalbench.harbor.limits.cancellation import CancellationHooks, Slots, TrialCanceller
 from terminalbench.harbor.limits.clock import boot_id
 from terminalbench.harbor.limits.hangs import (
@@ -48,7 +48,6 @@ from terminalbench.harbor.limits.hangs import (
 )
 from terminalbench.harbor.limits.pacing import is_pressure, lane_of
 from terminalbench.harbor.limits.ratelimit import count_hits, pressure_told, wait_in_logs
-from terminalbench.harbor.limits.remote_gate import door_of
 from terminalbench.harbor.read.notes import PLANNED, SEEN, TIMES, HostActivity, Moment, PlannedTrial, Times, client_of
 from terminalbench.harbor.read.outcome import TrialEnding, classify
 from terminalbench.harbor.read.result_file import TaskConfig, agent_config, from_result

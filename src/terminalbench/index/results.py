@@ -182,9 +182,9 @@ def export_index(batch: Batch, view: BatchView) -> None:
 
     One entry a planned trial, then one a superseded try. Paths are relative to the batch folder.
     """
-    facts = PlanFacts.of(view.plan)
-    entries = [_planned_entry(cell, facts) for cell in view.cells]
-    entries += [_superseded_entry(row, facts) for row in view.superseded]
+    told: list[tuple[TrialRow | None, Outcome | None]] = [(cell.row, cell.outcome) for cell in view.cells]
+    told += [(row, row.trial.outcome if row.trial is not None else None) for row in view.superseded]
+    entries = [_entry(record, *one) for record, one in zip(trial_records(view), told, strict=True)]
     document = {"schema_version": 1, "batch": view.batch, "labels": view.plan.labels, "runs": entries}
     data = encode_json(document)
     if not batch.index_json.is_file() or batch.index_json.read_bytes() != data:
@@ -201,52 +201,31 @@ def export_is_current(batch: Batch) -> bool:
         return False
 
 
-def _planned_entry(cell: CellState, facts: PlanFacts) -> dict[str, Any]:
-    passed = cell.outcome is Outcome.PASSED if cell.measured else None
-    return {
-        "task_id": cell.task.id,
-        "agent_key": cell.profile,
-        "profile_id": facts.profile_ids.get(cell.profile),
-        "family": cell.task.family,
-        "dataset": cell.task.dataset,
-        "attempt": cell.attempt,
-        "outcome": cell.outcome,
-        "reason": cell.reason,
-        **_measured(cell.row, passed),
-    }
-
-
-def _superseded_entry(row: TrialRow, facts: PlanFacts) -> dict[str, Any]:
-    trial = row.trial
-    columns = facts.columns(row.profile, row.dataset, row.task)
-    return {
-        "task_id": row.task,
-        "agent_key": row.profile,
-        "profile_id": columns["profile_id"],
-        "family": columns["family"],
-        "dataset": row.dataset,
-        "attempt": None,
-        "outcome": trial.outcome if trial is not None else None,
-        "reason": trial.error_message if trial is not None else row.reason,
-        **_measured(row, trial.outcome is Outcome.PASSED if trial is not None and trial.measured else None),
-        "superseded": True,
-    }
-
-
-def _measured(row: TrialRow | None, passed: bool | None) -> dict[str, Any]:
+def _entry(record: Mapping[str, Any], row: TrialRow | None, outcome: Outcome | None) -> dict[str, Any]:
+    """One entry of runs/index.json, from the row of `trial_records` and the folder that it tells of."""
     trial = row.trial if row is not None else None
-    trajectory = trial.trajectory_paths[0] if trial is not None and trial.trajectory_paths else None
     job_dir = row.folder.rpartition("/")[0] if row is not None else None
+    trajectory = trial.trajectory_paths[0] if trial is not None and trial.trajectory_paths else None
+    passed = outcome is Outcome.PASSED if outcome is not None and outcome.measured else None
     return {
+        "task_id": record["task"],
+        "agent_key": record["profile"],
+        "profile_id": record["profile_id"],
+        "family": record["family"],
+        "dataset": record["dataset"],
+        "attempt": record["attempt"],
+        "outcome": outcome,
+        "reason": record["reason"],
         "success": passed,
         "resolved": passed,
-        "accuracy": trial.reward if trial is not None else None,
-        "elapsed_sec": trial.wall_sec if trial is not None else None,
-        "cost_usd": row.usage.cost_usd if row is not None else None,
+        "accuracy": record["reward"],
+        "elapsed_sec": record["wall_sec"],
+        "cost_usd": record["cost_usd"],
         "job_dir": job_dir,
-        "trial_dir": row.folder if row is not None else None,
+        "trial_dir": record["folder"],
         "results_json": f"{job_dir}/{trial.result_path}" if trial is not None and trial.result_path else None,
         "trajectory_json": f"{job_dir}/{trajectory}" if trajectory else None,
+        **({"superseded": True} if record["superseded"] else {}),
     }
 
 

@@ -2,7 +2,7 @@
 a trial of it cannot be ended.
 
 An agent may swallow every cancellation, or keep Harbor's event loop to itself. So a thread beside the loop does it,
-and leaves the process after `phase_watch.ASKS` cancellations in vain: the other trials record what they did, the rest
+and leaves the process after `ASKS` cancellations in vain: the other trials record what they did, the rest
 is recorded here, and the runner starts what is left in another process. Time in which this process did not run
 (stopped, the machine asleep) counts for no trial, nor for Harbor's own time limits; time in which the loop was blocked,
 only for the trial that did it.
@@ -29,10 +29,109 @@ from harbor.trial.hooks import TrialHookEvent
 from terminalbench.files import write_bytes
 from terminalbench.harbor.limits.admission import AdmissionPort
 from terminalbench.harbor.limits.clock import AwakeClock, give_time, take_time_back
-from terminalbench.harbor.limits.hangs import add_deaf, leave_word, write_hang
-from terminalbench.harbor.limits.phase_watch import INSIST_SEC, PhaseWatch
+from terminalbench.harbor.limits.hangs import ASKS, add_deaf, leave_word, write_hang
 from terminalbench.harbor.read import RESULT
 from terminalbench.text.numbers import duration
+
+INSIST_SEC = 30.0
+"""Cancelling a trial makes Harbor collect its files, which may be what hangs: so it is asked again after that time."""
+
+
+@dataclass
+class _RunningPhase:
+    limits: dict[str, float]
+    task: asyncio.Task[object] | None
+    phase: str = ""
+    since: float = 0.0
+    asked_at: float | None = None
+    asks: int = 0
+
+
+@dataclass(frozen=True)
+class OverduePhase:
+    """A phase that has just passed its limit."""
+
+    trial: str
+    phase: str
+    limit_sec: float
+
+
+@dataclass
+class PhaseWatch:
+    """The phases of the running trials: which is overdue, which trial does not let itself be ended.
+
+    A cancelled trial is recorded by Harbor as cancelled; the note in its folder says what it really was. `clock` gives
+    seconds that never jump. The methods may be called in any thread.
+    """
+
+    clock: Callable[[], float]
+    insist_sec: float = INSIST_SEC
+    _running: dict[str, _RunningPhase] = field(default_factory=dict)
+
+    def started(self, trial: str, limits: dict[str, float], task: asyncio.Task[object] | None) -> None:
+        """A trial has started; `task` is what runs it."""
+        self._running[trial] = _RunningPhase(limits, task, since=self.clock())
+
+    def phase(self, trial: str, name: str) -> None:
+        """A trial has entered a phase; one that is being ended stays in the phase that hung."""
+        running = self._running.get(trial)
+        if running is not None and running.asked_at is None:
+            running.phase, running.since = name, self.clock()
+
+    def phase_of(self, trial: str) -> str:
+        """The phase that a trial is in; empty before its first, and when it is over."""
+        running = self._running.get(trial)
+        return running.phase if running is not None else ""
+
+    def ended(self, trial: str) -> None:
+        """A trial is over."""
+        self._running.pop(trial, None)
+
+    def pardon(self, seconds: float, but: str | None) -> None:
+        """Time in which no trial could work, nor end as it was asked to: it counts only for the one that kept the event
+        loop to itself, if there is one.
+        """
+        for trial, running in list(self._running.items()):
+            if trial != but:
+                running.since += seconds
+                running.asked_at = None if running.asked_at is None else running.asked_at + seconds
+
+    def overdue(self) -> list[OverduePhase]:
+        """The phases that have passed their limit. Their trials are not yet asked to end."""
+        now = self.clock()
+        found = []
+        for trial, running in list(self._running.items()):
+            limit = running.limits.get(running.phase)
+            if limit is not None and running.asked_at is None and now - running.since > limit:
+                found.append(OverduePhase(trial, running.phase, limit))
+        return found
+
+    def ask(self, trial: str) -> asyncio.Task[object] | None:
+        """Note that a trial is asked to end; returns the task to be cancelled, None when it is not running here."""
+        running = self._running.get(trial)
+        if running is None or running.task is None:
+            return None
+        running.asked_at = self.clock()
+        running.asks += 1
+        if running.task.done():
+            self.ended(trial)
+        return running.task
+
+    def to_ask_again(self) -> list[str]:
+        """Those that were asked long ago and still run."""
+        return [trial for trial, asks in self._ignored() if asks < ASKS]
+
+    def deaf(self) -> list[str]:
+        """Those that cannot be ended."""
+        return [trial for trial, asks in self._ignored() if asks >= ASKS]
+
+    def _ignored(self) -> list[tuple[str, int]]:
+        now = self.clock()
+        return [
+            (trial, running.asks)
+            for trial, running in list(self._running.items())
+            if running.asked_at is not None and now - running.asked_at > self.insist_sec
+        ]
 
 
 class Slots:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from terminalbench.decode import NOT_DECODED, convert, decode
-from terminalbench.errors import UserError, did_you_mean
+from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.limits.budget import (
@@ -26,7 +26,7 @@ from terminalbench.harbor.limits.budget import (
 )
 from terminalbench.harbor.limits.control import ControlFile, shared_control
 from terminalbench.harbor.limits.pacing import Lane, eased, pressed
-from terminalbench.json_files import encode_line, write_json
+from terminalbench.json_files import write_json
 from terminalbench.locks import changing, living_owner
 
 _LOCK = ".lock"
@@ -92,7 +92,7 @@ def read_shared(path: Path) -> SharedState:
         raise GateError(f"is not a shared gate: it cannot be read: {error.strerror}", where=str(path)) from error
     except NOT_DECODED as error:
         hint = 'a shared gate is JSON such as {"budget_usd": 20.0}; correct it, or name another file'
-        raise GateError(f"is not a shared gate: {_what_is_wrong(path)}", where=str(path), hint=hint) from error
+        raise GateError(f"is not a shared gate: {error}", where=str(path), hint=hint) from error
 
 
 def _shared_state(path: Path) -> SharedState:
@@ -115,28 +115,6 @@ class _EarlierState(msgspec.Struct):
     def accounts(self) -> dict[str, Account]:
         unknown = {"": Account(Turn.OVER, unknown=self.priced)} if self.priced else {}
         return {**{key: Account(Turn.OVER, known=known) for key, known in self.costs.items()}, **unknown}
-
-
-def _what_is_wrong(path: Path) -> str:
-    """Return what a file holds that is no shared gate: the first mistake in it."""
-    try:
-        found = decode(path.read_bytes())
-    except NOT_DECODED:
-        return "it is not JSON"
-    if not isinstance(found, dict):
-        return "it is not a JSON object"
-    known = {known.name: known.type for known in msgspec.structs.fields(SharedState)}
-    for name, value in found.items():
-        if name not in known:
-            hint = did_you_mean(name, ["budget_usd"], limit=0)
-            return f'it has no field "{name}"' + (f", {hint}" if hint else "")
-        try:
-            convert(value, known[name])
-        except msgspec.ValidationError:
-            if name == "budget_usd":
-                return f"budget_usd must be a number of dollars, at least 0, not {encode_line(value).decode().strip()}"
-            return f'the value of "{name}" was not written by tbench'
-    return "it was not written by tbench"
 
 
 @dataclass

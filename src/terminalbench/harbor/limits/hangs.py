@@ -15,7 +15,6 @@ import msgspec
 from terminalbench.decode import convert
 from terminalbench.experiments.plan import ExclusionKind
 from terminalbench.experiments.tables import RunTable
-from terminalbench.harbor.limits.phase_watch import ASKS
 from terminalbench.harbor.read.result_file import TaskConfig
 from terminalbench.json_files import decode_plain, write_json
 from terminalbench.records.trial import TaskRef
@@ -33,6 +32,9 @@ AGENT_SEC = 3600.0
 
 GRACE_SEC = RunTable.grace_sec
 """What a phase may take beyond the limits of its own, for everything that has none."""
+
+ASKS = 2
+"""A trial that was asked so often to end, and still has not ended some time after that, cannot be ended."""
 
 AGENT_GRACE_SEC = 60.0
 """The most that an agent may: Harbor has cancelled it, and what is collected after it is a phase of its own. One that

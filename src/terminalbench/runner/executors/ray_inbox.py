@@ -20,9 +20,8 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan
 from terminalbench.files import append_lines, opened, write_bytes
-from terminalbench.harbor.limits.admission import Admission
+from terminalbench.harbor.limits.admission import Admission, answer
 from terminalbench.harbor.limits.gate import control_of, gate_of
-from terminalbench.harbor.limits.remote_gate import answer
 from terminalbench.json_files import append_jsonl, encode_line
 from terminalbench.modes import make_folder
 from terminalbench.records.event import Event, EventKind

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from terminalbench.harbor.limits.remote_gate import RemoteCall, RemoteReply
+from terminalbench.harbor.limits.admission import RemoteCall, RemoteReply
 from terminalbench.runner.executors.base import JobRun
 
 HOW_TO_JOIN = "ray start --head starts one, ray start --address=HOST:PORT makes this machine one of its nodes"

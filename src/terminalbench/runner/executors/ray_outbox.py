@@ -22,7 +22,7 @@ from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import open_plain, read_plain
-from terminalbench.harbor.limits.remote_gate import RemoteCall, RemoteReply, short_address
+from terminalbench.harbor.limits.admission import RemoteCall, RemoteReply, short_address
 from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.executors.ray_messages import (
     CHUNK_BYTES,

@@ -104,7 +104,7 @@ def marks(outcomes: Sequence[Outcome], x: float, y: float, step: float) -> str:
     solid: list[str] = []
     stroke: list[str] = []
     for index, outcome in enumerate(outcomes):
-        way, path = _MARKS[outcome]
+        way, path = _MARKS.get(outcome, _MARKS[Outcome.NOT_RUN])
         (solid if way == "solid" else stroke).append(f"M{num(x + index * step)} {num(y)}{path}")
     drawn = f'<path class="solid" d="{"".join(solid)}"/>' if solid else ""
     return drawn + (f'<path class="stroke" d="{"".join(stroke)}"/>' if stroke else "")

@@ -17,6 +17,7 @@ sys.path.insert(
 
 from sandbox.driving import Box, Driver, remove_tree
 
+ATTACKS = Path(__file__).parents[2] / "docs" / "design" / "attacks.md"
 _drivers: dict[str, Driver] = {}
 
 
@@ -72,11 +73,13 @@ def pytest_sessionfinish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave what comes out alike for every user (`any_user`) to one of them, by turns.
 
-    Bombs of one user go off one after the other: the limits of an ordinary user count all its processes.
+    Attacks are tried by both: the tests that docs/design/attacks.md names. Bombs of one user go off one after the other: the limits of an ordinary user count all its processes.
     """
     users: dict[str, list[pytest.Item]] = {}
+    attacks = set(re.findall(r"::(test_\w+)`", ATTACKS.read_text()))
     for item in items:
-        if item.get_closest_marker("any_user") and not item.get_closest_marker("both_users"):
+        is_attack = getattr(item, "originalname", item.name) in attacks
+        if item.get_closest_marker("any_user") and not (is_attack or item.get_closest_marker("both_users")):
             users.setdefault(re.sub(r"\b(?:root|ordinary)\b", "", item.nodeid), []).append(item)
     spared = set[pytest.Item]()
     for name, alike in users.items():

@@ -128,6 +128,15 @@ def test_the_counts_are_those_of_the_summary(histories: list[list[Event]], seed:
         assert state.profiles[profile].superseded == sum(row.profile == profile for row in superseded)
 
 
+def test_of_two_that_started_in_one_moment_the_same_counts_as_in_the_summary() -> None:
+    """The first by its name, whatever its job is called: `assign_cells` gets them in that order."""
+    later, sooner = Teller("a__0", wave=2), Teller("a__1", wave=1)
+    events = [*sooner.whole(0, 10, "passed"), *later.whole(0, 10, "failed")]
+    for order in (events, [*later.whole(0, 10, "failed"), *sooner.whole(0, 10, "passed")]):
+        outcomes = replay(plan(("p",)), order).profiles["p"].outcomes
+        assert {name: count for name, count in outcomes.items() if count} == {"failed": 1}
+
+
 def test_a_profile_counts_what_is_planned_for_it() -> None:
     a, b = Teller("a__1", "a"), Teller("b__1", "b")
     state = replay(

@@ -342,7 +342,7 @@ _decode = decoder(Trial).decode
 
 def batch_rows(connection: sqlite3.Connection, batch: str) -> list[TrialRow]:
     """Every trial folder of a batch, in the order they started."""
-    query = f"SELECT {', '.join(_COLUMNS)} FROM trials WHERE batch = ? ORDER BY started_at, trial"  # noqa: S608
+    query = f"SELECT {', '.join(_COLUMNS)} FROM trials WHERE batch = ? ORDER BY started_at, trial, job"  # noqa: S608
     return [_row(*row) for row in connection.execute(query, (batch,))]
 
 

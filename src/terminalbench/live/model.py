@@ -76,9 +76,9 @@ class LiveTrial(msgspec.Struct):
         return (self.job, self.name)
 
     @property
-    def begin(self) -> tuple[float, TrialKey]:
-        """Return what puts trials in the order they started, an unknown start first."""
-        return (self.started or 0.0, self.key)
+    def begin(self) -> tuple[float, str, str]:
+        """Return what puts trials in the order they started, an unknown start first: as the index orders them."""
+        return (self.started or 0.0, self.name, self.job)
 
     @property
     def cost_usd(self) -> float | None:

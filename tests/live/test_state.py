@@ -130,10 +130,10 @@ def test_the_counts_are_those_of_the_summary(histories: list[list[Event]], seed:
 
 def test_of_two_that_started_in_one_moment_the_same_counts_as_in_the_summary() -> None:
     """The first by its name, whatever its job is called: `assign_cells` gets them in that order."""
-    later, sooner = Teller("a__0", wave=2), Teller("a__1", wave=1)
-    events = [*sooner.whole(0, 10, "passed"), *later.whole(0, 10, "failed")]
-    for order in (events, [*later.whole(0, 10, "failed"), *sooner.whole(0, 10, "passed")]):
-        outcomes = replay(plan(("p",)), order).profiles["p"].outcomes
+    first, second = Teller("a__0", wave=1), Teller("a__1", wave=2)
+    told = [first.whole(0, 10, "failed"), second.whole(0, 10, "passed")]
+    for events in (told, told[::-1]):
+        outcomes = replay(plan(("p",)), [event for trial in events for event in trial]).profiles["p"].outcomes
         assert {name: count for name, count in outcomes.items() if count} == {"failed": 1}
 
 

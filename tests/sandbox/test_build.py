@@ -270,7 +270,7 @@ def test_a_build_is_limited_too(driver: Driver) -> None:
                     "Dockerfile": "FROM debian:12\n",
                 }
             },
-            "pid .service a.",
+            '"pid" of the service a is not supported',
         ),
         ({"config": {"gpus": 1}}, "needs 1 GPU"),
         (

@@ -230,3 +230,15 @@ def test_looking_five_times_errs_as_often_as_promised() -> None:
     z = random.normal(size=(40_000, 5)).cumsum(axis=1) / np.sqrt(np.arange(1, 6))
     assert (np.abs(z) >= np.array(obrien_fleming(5, 0.05))).any(axis=1).mean() == pytest.approx(0.05, abs=0.004)
     assert (np.abs(z) >= 1.96).any(axis=1).mean() > 0.12, "without bounds it does not"
+
+
+@pytest.mark.parametrize(
+    "values", [[0.0] * 9, [0.5, -0.5, 0.0, 0.0, 0.25, 0.0], [-1.0, 0.0, 0.0, 0.0], [0.1] * 30, [1.0]]
+)
+@pytest.mark.parametrize("alpha", [0.05, 0.0125])
+def test_a_margin_is_judged_as_by_the_ends_of_the_interval(values: list[float], alpha: float) -> None:
+    sample = stats.paired(values, range(len(values)))
+    ends = stats.equivalence_interval(sample, alpha)
+    for margin in (0.05, 0.1, 0.3, 0.6, 0.9):
+        assert min(abs(margin + ends.low), abs(margin - ends.high)) > 1e-5, "no margin at an end itself"
+        assert stats.margin_fit(sample, margin, alpha) == (-margin < ends.low, ends.high < margin)

@@ -204,7 +204,9 @@ def _contrasts(prepared: Sequence[_PreparedContrast], settings: ComparisonSettin
             """The contrast with other passes, among the others as they are."""
             changed = estimate(turned, settings)
             ps = [changed.p if n == place else p.worst_p(settings.rule) for n, p in enumerate(prepared)]
-            return CountedWay(changed, stats.holm(ps)[place], _narrow(turned, settings, family, looks))
+            alpha, margin = _margin_alpha(settings, family, looks), settings.margin
+            fit = stats.margin_fit(turned.paired, margin, alpha) if margin is not None else None
+            return CountedWay(changed, stats.holm(ps)[place], fit=fit)
 
         steps = stats.holm_steps([p.estimates[settings.rule].p for p in prepared])[place]
         found.append(_FamilyContrast(contrast, ways, settings, family, steps, looks, counted).contrast())
@@ -217,16 +219,17 @@ def _counted(
     sides = prepared.doubted if way in BOUNDS else (prepared.new, prepared.old)
     tasks = begun(prepared.new, prepared.old, prepared.tasks) if way in BOUNDS else prepared.tasks
     crossed = crossing(*sides, tasks, way, looks, settings.metric)
-    return CountedWay(prepared.estimates[way], p, _narrow(prepared.samples[way], settings, family, looks), crossed)
+    found, margin = prepared.samples[way], settings.margin
+    if found is None or margin is None or settings.metric != "pass":
+        return CountedWay(prepared.estimates[way], p, crossing=crossed)
+    narrow = stats.equivalence_interval(found.paired, _margin_alpha(settings, family, looks))
+    fit = stats.MarginFit(-margin < narrow.low, narrow.high < margin)
+    return CountedWay(prepared.estimates[way], p, narrow, fit, crossed)
 
 
-def _narrow(found: PairedSample | None, settings: ComparisonSettings, family: int, looks: LookPlan) -> Interval | None:
-    """Return what must fit into the margin; None without one. Where trials became more, each time has its share of
-    alpha."""
-    if found is None or settings.margin is None or settings.metric != "pass":
-        return None
-    times = len(looks.stages) if looks.method == "growth" else 1
-    return stats.equivalence_interval(found.paired, settings.alpha / family / times)
+def _margin_alpha(settings: ComparisonSettings, family: int, looks: LookPlan) -> float:
+    """Return the error of each end of the margin. Where trials became more, each time has its share."""
+    return settings.alpha / family / (len(looks.stages) if looks.method == "growth" else 1)
 
 
 @dataclass(frozen=True)
@@ -331,14 +334,13 @@ class _FamilyContrast:
             found = self.counted(turned)
             if verdict != "equivalent":
                 return self._judged(found) == verdict
-            inside, margin = found.narrow, settings.margin or 0.0
-            return inside is not None and (inside.low > -margin if upward else inside.high < margin)
+            return found.fit is not None and (found.fit.low if upward else found.fit.high)
 
         def decides(new: ProfileRows, old: ProfileRows) -> bool:
             """The same of what is judged by stages, which totals do not tell."""
             sampled = sample(new, old, low.tasks, settings.metric, "exclude")
             crossed = crossing(new, old, low.tasks, "exclude", looks, settings.metric)
-            return self._judged(CountedWay(estimate(sampled, settings), None, None, crossed)) == verdict
+            return self._judged(CountedWay(estimate(sampled, settings), None, crossing=crossed)) == verdict
 
         ends = {"better": (True,), "worse": (False,), "equivalent": (True, False)}.get(verdict, ())
         if self._judged() == verdict:
@@ -377,7 +379,7 @@ class _FamilyContrast:
             if missing is None:
                 return verdict, "it does not hold if trials that were not measured are counted the other way"
             return verdict, could_be_undone(missing)
-        fits = all(self.ways[way].inside(settings.margin) for way in _needed(settings))
+        fits = all(self.ways[way].inside for way in _needed(settings))
         if verdict == "inconclusive" and self.looks.method == "sign-flips" and not self.looks.last and fits:
             return verdict, "equivalence is judged once, when every trial has ended"
         return verdict, None

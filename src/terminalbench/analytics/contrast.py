@@ -265,6 +265,7 @@ class CountedWay:
     estimate: Estimate
     p_adjusted: float | None
     narrow: Interval | None = None
+    fit: stats.MarginFit | None = None
     crossing: sign_flip.Crossing | None = None
 
     def decides(self, looks: LookPlan) -> bool:
@@ -276,11 +277,10 @@ class CountedWay:
         p = self.estimate.p if looks.method == "obrien-fleming" else self.p_adjusted
         return p is not None and p <= looks.level
 
-    def inside(self, margin: float | None) -> bool:
+    @property
+    def inside(self) -> bool:
         """Return whether the interval, widened for the family of contrasts, lies within the margin."""
-        return (
-            margin is not None and self.narrow is not None and -margin < self.narrow.low and self.narrow.high < margin
-        )
+        return self.fit is not None and all(self.fit)
 
     def direction(self) -> int:
         """+1 where new has more of the metric, -1 where it has less."""
@@ -290,7 +290,7 @@ class CountedWay:
 
 def judge(ways: Sequence[CountedWay], looks: LookPlan, settings: ComparisonSettings) -> Verdict:
     """The verdict that holds in every one of `ways`."""
-    if settings.metric == "pass" and looks.last and all(way.inside(settings.margin) for way in ways):
+    if settings.metric == "pass" and looks.last and all(way.inside for way in ways):
         return "equivalent"
     directions = {way.direction() for way in ways}
     if len(directions) == 1 and directions != {0} and all(way.decides(looks) for way in ways):

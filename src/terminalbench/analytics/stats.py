@@ -153,6 +153,18 @@ def equivalence_interval(sample: PairedDifferences, alpha: float) -> Interval:
     return Interval(low, high, 1 - 2 * alpha, "one task added at the far end", TASKS_LIKE_THESE)
 
 
+class MarginFit(NamedTuple):
+    """Whether a test shows that the true mean lies above the lower end of a margin, and below its upper end."""
+
+    low: bool
+    high: bool
+
+
+def margin_fit(sample: PairedDifferences, margin: float, alpha: float) -> MarginFit:
+    """Return what `equivalence_interval` shows of a margin, without looking for its ends: one test a side."""
+    return MarginFit(*(beyond_p(sample, far * margin, far) <= alpha for far in (-1.0, 1.0)))
+
+
 @dataclass(frozen=True)
 class Cells:
     """One profile's values by task: how many, their sum, the sum of their squares."""

@@ -64,6 +64,18 @@ def test_every_planned_trial_is_a_row(batch: Batch) -> None:
     )
 
 
+def test_what_failed_without_a_reward_earned_none(batch: Batch) -> None:
+    make_trial(batch, "a__1", reward=0.4)
+    make_trial(batch, "b__1", reward=None, error="RuntimeError")
+    found = view(batch)
+    assert [one(rows_of([found]), "p", task, 1).reward for task in "ab"] == [0.4, None]
+    cell = found.cells[0]
+    assert cell.row is not None
+    assert cell.row.trial is not None
+    object.__setattr__(cell.row, "trial", msgspec.structs.replace(cell.row.trial, reward=None))
+    assert one(rows_of([found]), "p", "a", 1).reward == 0.0
+
+
 def test_superseded_tries_are_paid_by_the_trial_that_counts(batch: Batch) -> None:
     make_trial(batch, "a__1", cost=0.5)
     make_trial(batch, "a__2", cost=0.25, second=1)

@@ -133,6 +133,7 @@ def test_a_task_a_row_and_a_profile_a_column(written: Callable[..., Path]) -> No
         ("new", "c", 1): PASSED,
     }  # fmt: skip
     assert "each of these columns is read as a profile, its cells as verdicts: old, new" in found.notes
+    assert found.rejected == {"the cell of a profile is empty": 1}
     assert any(
         note.startswith("1 reward between 0 and 1 counts as not passed; with --pass-at N") for note in found.notes
     )

@@ -125,6 +125,8 @@ def _long(
     if len(profiles) < 2 or not ("task" in asked or held & set(GUESSES["task"])):
         return header, rows
     reader.notes.append(f"each of these columns is read as a profile, its cells as verdicts: {some(profiles, 8)}")
+    if empty := sum(is_unknown(row.get(profile)) for row in rows for profile in profiles):
+        reader.reject("the cell of a profile is empty", empty)
     kept = [{name: row.get(name) for name in others} for row in rows]
     long: list[Mapping[str, Any]] = [
         {**rest, "profile": profile, **({"passed": cell} if verdict(cell).read else {"reward": cell})}

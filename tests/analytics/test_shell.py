@@ -1,10 +1,12 @@
 """What shell commands do, by their words."""
 
+import tomllib
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from terminalbench.analytics.findings.shell import command_effects, summary_of_tests
+from terminalbench.analytics.findings.shell import CHANGES, TABLES, command_effects, may, summary_of_tests
 
 
 @pytest.mark.parametrize(
@@ -94,3 +96,35 @@ def test_the_summary_of_a_test_run(output: str, passed: bool | None) -> None:
 @given(st.text(max_size=300))
 def test_any_text_is_taken_apart(text: str) -> None:
     command_effects(text)
+
+
+NAMES = [name for names in tomllib.loads((TABLES / "shell.toml").read_text())["kinds"].values() for name in names]
+BETWEEN = (
+    " ",
+    " > ",
+    " >> ",
+    "; ",
+    " | ",
+    "/",
+    " 2>&1 ",
+    " 2> ",
+    " 12>",
+    "\n",
+    "'",
+    '"',
+    "\\",
+    " -i ",
+    " -n ",
+    " -delete ",
+    " sh -c ",
+    "é",
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from((*NAMES, *BETWEEN, "test_x.py", "a.txt")), max_size=12))
+def test_what_may_test_or_change_files_is_known_without_taking_it_apart(parts: list[str]) -> None:
+    for command in ("".join(parts), " ".join(parts)):
+        kinds = command_effects(command).kinds
+        assert may(command)[0] >= ("test" in kinds), command
+        assert may(command)[1] >= (not CHANGES.isdisjoint(kinds)), command

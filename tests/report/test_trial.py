@@ -13,6 +13,7 @@ from terminalbench.files import read_plain
 from terminalbench.index.queries import trial_rows
 from terminalbench.index.scan import scan_batch
 from terminalbench.records.trial import Usage
+from terminalbench.report import trial as report_trial
 from terminalbench.report.trial import ShownSteps, trial_text, usage_lines
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.reasons import doubt
@@ -33,11 +34,14 @@ def write_trajectory(folder: Path, steps: list[dict]) -> None:
 
 def call(number: int, command: str, output: str, code: int | None = None) -> dict:
     extra = {} if code is None else {"extra": {"exit_code": code}}
+    tool, arguments = "Bash", {"command": command}
+    if command.startswith("edit "):
+        tool, arguments = "Edit", {"file_path": command[5:], "new_string": f"{number} 'x'"}
     return {
         "step_id": number,
         "source": "agent",
         "message": f"step {number}",
-        "tool_calls": [{"tool_call_id": f"c{number}", "function_name": "Bash", "arguments": {"command": command}}],
+        "tool_calls": [{"tool_call_id": f"c{number}", "function_name": tool, "arguments": arguments}],
         "observation": {"results": [{"source_call_id": f"c{number}", "content": output, **extra}]},
         "metrics": {"prompt_tokens": 1200, "completion_tokens": 34},
     }
@@ -162,7 +166,8 @@ def test_the_output_of_an_agent_that_failed_is_shown_where_no_calls_are_told(tbe
 def random_steps(seed: int) -> list[dict]:
     """Steps of a trial, with what the rules of a failure look for, and a secret on both sides of a step's end."""
     chance = random.Random(seed)
-    commands = ("ls src", "cat notes.txt", "sed -i s/a/b/ lib/x.py", "echo 1 > out/{n}.py", "pytest -q", "make all")
+    commands = ("ls src", "cat notes.txt", "sed -i s/a/b/ lib/x.py", "echo 1 > out/{n}.py", "pytest -q", "make all",
+                "edit lib/w.py", "edit out/{n}.py", "ls 2>&1 | tee out/{n}.txt", "sed -n 1,9p lib/z.py")  # fmt: skip
     usual = chance.sample(commands, chance.randint(1, 6))
     steps = [call(n, chance.choice(usual).format(n=n), chance.choice(SAID), n % 3) for n in range(1, 90)]
     for n in range(chance.choice((0, 0, 3)), 89, 17):
@@ -178,9 +183,10 @@ SAID = ("3 passed in 0.1s", "1 failed, 2 passed in 0.1s", "", f'{{"step_id": 1}}
 
 def test_a_long_trajectory_is_read_once_and_told_as_a_short_one(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     read, concealed = [], []
-    real_open, real_conceal = long_trajectory.open_plain, Secrets.conceal_bytes
+    real_open, real_conceal = report_trial.open_plain, Secrets.conceal_bytes
     monkeypatch.setattr(long_trajectory, "_PIECE", 3000)
-    monkeypatch.setattr(long_trajectory, "open_plain", lambda path: (read.append(path), real_open(path))[1])
+    monkeypatch.setattr(long_trajectory, "_TOGETHER", 10)
+    monkeypatch.setattr(report_trial, "open_plain", lambda path: (read.append(path), real_open(path))[1])
     monkeypatch.setattr(atif, "read_plain", lambda path, limit: (read.append(path), read_plain(path, limit))[1])
     monkeypatch.setattr(
         Secrets, "conceal_bytes", lambda self, data: (concealed.append(len(data)), real_conceal(self, data))[1]
@@ -203,8 +209,7 @@ def test_a_long_trajectory_is_read_once_and_told_as_a_short_one(batch: Batch, mo
                 texts.append(trial_text(folder, "s/0", row, shown))
             assert texts[0] == texts[1], seed
             assert SECRET not in texts[1]
-            late = steps[0]["source"] != "user"
-            assert late or [path.name for path in read] == ["trajectory.json"], "once, and never as a whole"
+            assert [path.name for path in read] == ["trajectory.json"], "once, and never as a whole"
             assert sum(concealed) < (folder / "agent" / "trajectory.json").stat().st_size * 0.7
         whys.add(texts[1].partition("  why       ")[2].partition(":")[0])
     assert len(whys) >= 4, whys

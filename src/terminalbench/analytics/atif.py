@@ -159,6 +159,11 @@ class Trajectory:
     problems: Sequence[str] = ()
     untold: bool = False
 
+    @property
+    def heads(self) -> Sequence[StepHead]:
+        """The heads of its steps, for which none is read."""
+        return getattr(self.steps, "heads", self.steps)
+
     def own_steps(self) -> Iterator[TrajectoryStep]:
         """The steps made here, without those copied from an earlier context."""
         return (step for step in self.steps if not step.copied)

@@ -3,9 +3,8 @@
 import os
 import re
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, overload, override
 from weakref import finalize
@@ -17,12 +16,13 @@ from terminalbench.analytics.atif import (
     SOURCES,
     StepHead,
     Trajectory,
+    TrajectoryCall,
     TrajectoryStep,
     UnreadableTrajectory,
     parse_trajectory,
 )
-from terminalbench.decode import NOT_DECODED, convert, decoder
-from terminalbench.files import open_plain, read_plain
+from terminalbench.decode import NOT_DECODED, convert, decode, decoder
+from terminalbench.files import read_plain
 from terminalbench.harbor.agents.command_output import read_output
 from terminalbench.harbor.read.agent_logs import TRAJECTORY
 from terminalbench.harbor.read.notes import read_planned
@@ -43,66 +43,31 @@ _TOGETHER = 50
 """Steps of a long file that are decoded at once: those of a page."""
 _STEP = re.compile(rb'\{\s*"step_id"')  # never inside a text: quotes are escaped there
 _HEAD = re.compile(rb'"steps"\s*:\s*\[\s*\Z')
-type _Seen = Callable[[TrajectoryStep, str | None], None]
-_steps = decoder(tuple[TrajectoryStep, ...])
 _heads = decoder(tuple[StepHead, ...])
+
+
+class StepCalls(StepHead, frozen=True, gc=False):
+    """What a pass over a long file reads of a step where calls matter: its head, its calls, and what was said."""
+
+    said: msgspec.Raw = msgspec.field(name="message", default=msgspec.Raw(b"null"))
+    calls: tuple[TrajectoryCall, ...] = msgspec.field(name="tool_calls", default=())
+
+    def head(self) -> StepHead:
+        """Return its head alone."""
+        return StepHead(self.id, self.source, self.time, self.model, self.tokens, self.copied)
+
+    def as_step(self) -> TrajectoryStep:
+        """Return what is known of the step, without what came back."""
+        return TrajectoryStep(self.id, self.source, message=decode(self.said), calls=self.calls)
+
+
+_steps = decoder(tuple[TrajectoryStep, ...])
+_calls = decoder(tuple[StepCalls, ...])
+type _Look = Callable[[int, StepCalls, str | None], None]
 
 
 class _NotInPieces(Exception):
     """The file is no plain list of steps that fit the schema: it is read as a whole, which names what is odd."""
-
-
-@dataclass
-class KeptSteps:
-    """Which steps of a long trajectory are kept, as the bytes they are in the file.
-
-    The first `first` and the last `last` that are its own, what its user said first, those with an id from `start` to
-    `end`, and the very last.
-    """
-
-    first: int
-    last: int
-    start: int = 0
-    end: int = -1
-    own: int = 0
-    _kept: dict[int, bytes] = field(default_factory=dict)
-    _tail: "deque[tuple[int, bytes]]" = field(default_factory=deque)
-    _seen: int = 0
-    _told: bool = False
-
-    def take(self, step: TrajectoryStep, raw: bytes) -> None:
-        """One more step, and its bytes up to the next."""
-        position = self._seen
-        self._seen += 1
-        says = not self._told and step.source == "user" and step.text.strip() != ""
-        self._told |= says
-        if says or (not step.copied and (self.own < self.first or self.start <= step.id <= self.end)):
-            self._kept[position] = raw
-        if not step.copied:
-            self.own += 1
-            self._tail.append((position, raw))
-            if len(self._tail) > self.last:
-                self._tail.popleft()
-
-    def taken(self, last: TrajectoryStep, rest: bytes) -> list[bytes]:
-        """The bytes of those that are kept, in order; the last step is, with the rest of the document."""
-        self.own += not last.copied
-        return [*(raw for _, raw in sorted((self._kept | dict(self._tail)).items())), rest]
-
-
-def read_long(path: Path, kept: KeptSteps, conceal: Callable[[bytes], bytes], see: _Seen | None) -> Trajectory | None:
-    """The trajectory at `path` with the steps that are `kept`, concealed; None where it must be read as a whole.
-
-    `see` is given each step as it is read, and the agent that the document names before them. As a whole is read a file
-    that is not long, or holds anything but steps of the schema.
-    """
-    with open_plain(path) as stream:
-        if stream is None or not LONG < os.fstat(stream.fileno()).st_size <= SIZE_LIMIT:
-            return None
-        try:
-            return _read(stream, kept, conceal, see)
-        except (*NOT_DECODED, OSError, UnreadableTrajectory, _NotInPieces):
-            return None
 
 
 @dataclass(frozen=True)
@@ -126,14 +91,14 @@ class _Piece:
             raise _NotInPieces
         return steps
 
-    def last(self) -> Trajectory:
-        """The document with its last step alone."""
+    def last(self) -> TrajectoryStep:
+        """The last step of the document, which must hold no more than its steps."""
         document = parse_trajectory(self.head + self.data)
         if len(document.steps) != 1 or document.problems or document.subagents or document.continued_in:
             raise _NotInPieces
         if document.agent != self.agent:
             raise _NotInPieces
-        return document
+        return document.steps[0]
 
 
 def _pieces(stream: BinaryIO) -> Iterator[_Piece]:
@@ -154,20 +119,6 @@ def _pieces(stream: BinaryIO) -> Iterator[_Piece]:
     yield _Piece(head, agent, at, waiting, [0])
 
 
-def _read(stream: BinaryIO, kept: KeptSteps, conceal: Callable[[bytes], bytes], see: _Seen | None) -> Trajectory:
-    for piece in _pieces(stream):
-        if len(piece.starts) == 1:
-            last = piece.last().steps[0]
-            if see is not None:
-                see(last, piece.agent)
-            return parse_trajectory(conceal(piece.head + b"".join(kept.taken(last, piece.data))))
-        for step, start, end in zip(piece.steps(_steps.decode), piece.starts, piece.starts[1:], strict=False):
-            kept.take(step, piece.data[start:end])
-            if see is not None:
-                see(step, piece.agent)
-    raise _NotInPieces
-
-
 def _agent(head: bytes) -> str | None:
     """The agent that a document names before its steps; `head` must end where its own list of them begins."""
     document = parse_trajectory(head + b"]}")
@@ -179,10 +130,11 @@ def _agent(head: bytes) -> str | None:
 class LongSteps(Sequence[TrajectoryStep]):
     """The steps of a long file: where each begins is known, and so is its head; what it holds is read when asked for.
 
-    `problems` are those of the steps that were asked for.
+    `problems` are those of the steps that were asked for. `look` is given each step with its calls as it is passed, its
+    number, and the agent that the document names.
     """
 
-    def __init__(self, stream: BinaryIO, conceal: Callable[[bytes], bytes]) -> None:
+    def __init__(self, stream: BinaryIO, conceal: Callable[[bytes], bytes], look: _Look | None = None) -> None:
         self.problems: list[str] = []
         self.heads: list[StepHead] = []
         self._handle, self._conceal = os.dup(stream.fileno()), conceal
@@ -193,11 +145,27 @@ class LongSteps(Sequence[TrajectoryStep]):
             self._head = piece.head
             *starts, end = [piece.at + start for start in piece.starts]
             if starts:
-                self.heads += piece.steps(_heads.decode)
+                self._pass(piece, look)
                 self._starts.extend(starts)
             else:
-                self.heads += piece.last().steps
+                last = piece.last()
+                if look is not None:
+                    said = msgspec.Raw(msgspec.json.encode(last.message))
+                    look(
+                        len(self.heads),
+                        StepCalls(last.id, last.source, copied=last.copied, said=said, calls=last.calls),
+                        piece.agent,
+                    )
+                self.heads.append(last)
                 self._starts.extend((end, end + len(piece.data)))
+
+    def _pass(self, piece: _Piece, look: _Look | None) -> None:
+        if look is None:
+            self.heads += piece.steps(_heads.decode)
+            return
+        for step in piece.steps(_calls.decode):
+            look(len(self.heads), step, piece.agent)
+            self.heads.append(step.head())
 
     @override
     def __len__(self) -> int:
@@ -217,14 +185,27 @@ class LongSteps(Sequence[TrajectoryStep]):
             self._kept = kept = (block, self._block(block).steps)
         return kept[1][place]
 
+    def alone(self, at: int) -> TrajectoryStep:
+        """The step of that number, not concealed: for rules, which look at steps that lie apart."""
+        if at + 1 == len(self):
+            return self[at]
+        text = self._text(at, at + 1).rstrip().removesuffix(b",")
+        try:
+            return _steps.decode(b"[" + text + b"]")[0]
+        except NOT_DECODED:
+            return parse_trajectory(self._head + text + b"]}", at + 1).steps[0]
+
     def document(self) -> Trajectory:
         """The document with its last steps."""
         return self._block((len(self) - 1) // _TOGETHER)
 
+    def _text(self, first: int, end: int) -> bytes:
+        return os.pread(self._handle, self._starts[end] - self._starts[first], self._starts[first])
+
     def _block(self, number: int) -> Trajectory:
         first = number * _TOGETHER
         end = min(first + _TOGETHER, len(self))
-        text = os.pread(self._handle, self._starts[end] - self._starts[first], self._starts[first])
+        text = self._text(first, end)
         if end < len(self):
             text = text.rstrip().removesuffix(b",") + b"]}"
         found = parse_trajectory(self._conceal(self._head + text), first + 1)
@@ -234,20 +215,18 @@ class LongSteps(Sequence[TrajectoryStep]):
         return found
 
 
-def open_long(stream: BinaryIO, conceal: Callable[[bytes], bytes]) -> Trajectory | None:
-    """The trajectory in an open file, its steps left there; None where it must be read as a whole."""
+def open_long(stream: BinaryIO, conceal: Callable[[bytes], bytes], look: _Look | None = None) -> Trajectory | None:
+    """The trajectory in an open file, its steps left there; None where it must be read as a whole.
+
+    As a whole is read a file that is not long, or holds anything but steps of the schema.
+    """
     if not LONG < os.fstat(stream.fileno()).st_size <= SIZE_LIMIT:
         return None
     try:
-        steps = LongSteps(stream, conceal)
+        steps = LongSteps(stream, conceal, look)
     except (*NOT_DECODED, OSError, UnreadableTrajectory, _NotInPieces):
         return None
     return replace(steps.document(), steps=steps, problems=steps.problems)
-
-
-def heads_of(steps: Sequence[TrajectoryStep]) -> Sequence[StepHead]:
-    """The heads of steps, for which none is read."""
-    return steps.heads if isinstance(steps, LongSteps) else steps
 
 
 PRINTED = {"claude-code.txt": "claude-stream-json", "codex.txt": "codex-json", "stdout.txt": "auto"}
@@ -316,7 +295,7 @@ def spent_so_far(trajectory: Trajectory, trial_dir: Path) -> SpentSoFar:
     ones."""
     config = decode_plain(trial_dir / "config.json", TrialConfig, _CONFIG_LIMIT)
     declared = read_planned(trial_dir).price
-    steps = [step for step in heads_of(trajectory.steps) if not step.copied and step.source == "agent"]
+    steps = [step for step in trajectory.heads if not step.copied and step.source == "agent"]
     costs: list[float | None] = []
     partly = False
     for step in steps:

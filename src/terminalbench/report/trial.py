@@ -23,13 +23,13 @@ from terminalbench.analytics.findings.trial_files import Story, TrialFiles
 from terminalbench.analytics.long_trajectory import (
     LIVE_FILES,
     PRINTED,
-    KeptSteps,
+    LongSteps,
     log_trajectory,
-    read_long,
+    open_long,
     running_trajectory,
 )
 from terminalbench.decode import NOT_DECODED, decode
-from terminalbench.files import is_plain, read_plain
+from terminalbench.files import is_plain, open_plain, read_plain
 from terminalbench.harbor.read import RESULT
 from terminalbench.harbor.read.suspicion import SafetyNote, read_safety
 from terminalbench.index.queries import TrialRow
@@ -96,13 +96,12 @@ class ShownSteps:
 class _TrajectoryFile:
     """A trajectory file, and what is in it, or why it cannot be read.
 
-    Of a long one only the steps that are shown are here: `steps` says how many there are, `story` what decided.
+    The steps of a long one are left in the file; `story` is what decided.
     """
 
     file: Path
     trajectory: Trajectory | None
     problem: str = ""
-    steps: int | None = None
     story: Story | None = None
 
     @property
@@ -112,13 +111,16 @@ class _TrajectoryFile:
 
 
 def _read(file: Path, row: TrialRow, shown: ShownSteps) -> _TrajectoryFile:
-    """A trajectory of a trial, concealed; a long one in pieces, where only some steps are shown."""
-    if not shown.full and file.name not in PRINTED:
-        kept, deciding = KeptSteps(_FIRST + 1, _FIRST + _LAST + 5, *(shown.only or (0, -1))), _deciding(row)
-        trajectory = read_long(file, kept, shown.secrets.conceal_bytes, deciding.see if deciding is not None else None)
+    """A trajectory of a trial, concealed. One that is still being written is read as a whole."""
+    if not shown.running and file.name not in PRINTED:
+        deciding = _deciding(row)
+        with open_plain(file) as stream:
+            look = deciding.look if deciding is not None else None
+            trajectory = open_long(stream, shown.secrets.conceal_bytes, look) if stream is not None else None
         if trajectory is not None:
-            story = deciding.story(trajectory) if deciding is not None else None
-            return _TrajectoryFile(file, trajectory, steps=kept.own, story=story)
+            steps = trajectory.steps
+            has_story = deciding is not None and isinstance(steps, LongSteps)
+            return _TrajectoryFile(file, trajectory, story=deciding.story(trajectory, steps) if has_story else None)
     try:
         whole = read_trajectory(file, shown.secrets.conceal_bytes, partial(log_trajectory, file.name))
     except UnreadableTrajectory as error:
@@ -369,8 +371,9 @@ def _last_words(file: Path, said: str, shown: ShownSteps) -> list[str]:
 def _instruction_lines(folder: Path, found: Sequence[_TrajectoryFile], shown: ShownSteps) -> list[str]:
     """Return what the agent was told: the first words of its user, else the instruction of a task that is on this
     machine."""
-    steps = [step for read in found if read.trajectory for step in read.trajectory.steps]
-    text = next((step.text for step in steps if step.source == "user" and step.text.strip()), None)
+    told = [read.trajectory for read in found if read.trajectory]
+    users = ((one, at) for one in told for at, head in enumerate(one.heads) if head.source == "user")
+    text = next((said for one, at in users if (said := one.steps[at].text).strip()), None)
     if text is None:
         text = task_instruction(folder, shown.secrets)
     if text is None:
@@ -387,7 +390,7 @@ def _steps_lines(folder: Path, found: Sequence[_TrajectoryFile], shown: ShownSte
         if read.trajectory is None:
             lines.append(f"  steps     {name}: {printable(read.problem)}")
         else:
-            lines += _trajectory(read.trajectory, name, shown, read.steps)
+            lines += _trajectory(read.trajectory, name, shown)
     return lines
 
 
@@ -401,27 +404,24 @@ def _cut(text: str, shown: ShownSteps, indent: str) -> list[str]:
     return lines
 
 
-def _trajectory(trajectory: Trajectory, name: str, shown: ShownSteps, number: int | None = None) -> list[str]:
-    """The steps that are shown; `number` is how many there are, where not all are here."""
-    steps = list(trajectory.own_steps())
-    number = len(steps) if number is None else number
-    lines = [f"  steps     {number} in {name}"]
-    lines += [f"            odd: {printable(problem)}" for problem in trajectory.problems[:3]]
+def _trajectory(trajectory: Trajectory, name: str, shown: ShownSteps) -> list[str]:
+    """The steps that are shown."""
+    own = [(at, head.id) for at, head in enumerate(trajectory.heads) if not head.copied]
+    left_out: list[str] = []
     if shown.only is not None:
-        first, last = shown.only
-        picked = [step for step in steps if first <= step.id <= last]
-        if not picked and steps:
-            lines.append(f"            none from {first} to {last}: they are {steps[0].id} to {steps[-1].id}")
-        return [*lines, *(line for step in picked for line in _step(step, shown))]
-    if shown.full or number <= _FIRST + _LAST + 5:
-        first, gap, last = steps, [], []
+        low, high = shown.only
+        first, last = [one for one in own if low <= one[1] <= high], []
+        if own and not first:
+            left_out = [f"            none from {low} to {high}: they are {own[0][1]} to {own[-1][1]}"]
+    elif shown.full or len(own) <= _FIRST + _LAST + 5:
+        first, last = own, []
     else:
-        first, gap, last = steps[:_FIRST], steps[_FIRST : len(steps) - _LAST], steps[-_LAST:]
-    lines += [line for step in first for line in _step(step, shown)]
-    if gap:
-        which = f"--steps {gap[0].id}-{gap[-1].id} or --full shows them"
-        lines.append(f"    ... {number - _FIRST - _LAST} steps left out: {which}")
-    return [*lines, *(line for step in last for line in _step(step, shown))]
+        first, gap, last = own[:_FIRST], own[_FIRST:-_LAST], own[-_LAST:]
+        which = f"--steps {gap[0][1]}-{gap[-1][1]} or --full shows them"
+        left_out = [f"    ... {len(gap)} steps left out: {which}"]
+    before, after = ([line for at, _ in part for line in _step(trajectory.steps[at], shown)] for part in (first, last))
+    odd = [f"            odd: {printable(problem)}" for problem in trajectory.problems[:3]]
+    return [f"  steps     {len(own)} in {name}", *odd, *before, *left_out, *after]
 
 
 def _step(step: TrajectoryStep, shown: ShownSteps) -> Iterator[str]:

@@ -7,7 +7,7 @@ import hashlib
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -18,17 +18,16 @@ import msgspec
 
 from terminalbench.analytics.atif import CallResult, Trajectory, TrajectoryCall, TrajectoryStep, says_failed, written
 from terminalbench.analytics.findings.shell import (
+    CHANGES,
     PLACES,
     TABLES,
     Effects,
     command_effects,
-    may_test,
+    may,
     patch_effects,
     summary_of_tests,
 )
 
-CHANGES = frozenset({"edit", "write", "delete"})
-"""Kinds that change files."""
 MCP = "mcp__"
 _SHARED = "generic"
 _KEYS = re.compile(r"(?:[CM]-\S+|Enter|Escape|Tab|Up|Down|Left|Right|q|)\Z")
@@ -79,14 +78,18 @@ class Taxonomy:
         names = (*self.paths, "pattern", "query", "url", "description", "prompt")
         return written(self._first(call, names))
 
-    def says(self, call: TrajectoryCall, names: frozenset[str]) -> bool:
-        """Return whether a call may run tests or may name one of the files: true for all that do, without taking it
-        apart."""
-        text = " ".join(map(written, call.arguments.values()))
-        if _MARKS.search(text):
-            text = _MARKS.sub("", text)
+    def may(self, call: TrajectoryCall) -> tuple[bool, bool]:
+        """Return whether a call may run tests, and change files: true for all that do, without taking it apart."""
         kind = self.tools.get(call.name.lower())
-        return kind == "test" or (kind == "shell" and may_test(text)) or any(name in text for name in names)
+        if kind == "shell":
+            return may(_said(call))
+        return kind == "test", kind in CHANGES or kind in ("patch", "editor")
+
+    def about(self, call: TrajectoryCall) -> tuple[str, ...] | None:
+        """Return what is equal for two calls of a tool that touch the same file; None where that is not told."""
+        path = written(self._first(call, self.paths))
+        is_told = path and self.tools.get(call.name.lower()) not in ("shell", "patch")
+        return (call.name, path, written(call.arguments.get("command"))) if is_told else None
 
     def exit_code_of(self, text: str) -> int | None:
         """The code the text of a result shows, where this agent shows one."""
@@ -107,6 +110,18 @@ class Taxonomy:
             if value not in (None, ""):
                 return value
         return None
+
+
+def names_any(call: TrajectoryCall, files: Iterable[str]) -> bool:
+    """Return whether a call may name one of the files: true for all that do, without taking it apart."""
+    text = _said(call)
+    if _MARKS.search(text):
+        text = _MARKS.sub("", text)
+    return any(name in text for name in files)
+
+
+def _said(call: TrajectoryCall) -> str:
+    return " ".join(map(written, call.arguments.values()))
 
 
 class Action(msgspec.Struct, frozen=True, gc=False):

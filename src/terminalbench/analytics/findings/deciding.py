@@ -1,119 +1,137 @@
-"""The few actions and steps of a long trial that decide why it failed, gathered as its steps are read."""
+"""The few actions of a long trial that decide why it failed, found without taking the others apart."""
 
-from collections import deque
-from dataclasses import dataclass, field, replace
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 
 from terminalbench.analytics.atif import Trajectory, TrajectoryStep
-from terminalbench.analytics.findings.actions import Action, Taxonomy, actions_of_step, taxonomy_for
+from terminalbench.analytics.findings.actions import Action, Taxonomy, actions_of_step, names_any, taxonomy_for
 from terminalbench.analytics.findings.failure import STUCK_TAIL, acts, does_something, files_named_in
+from terminalbench.analytics.findings.shell import summary_of_tests
 from terminalbench.analytics.findings.trial_files import UNTOLD, Story
+from terminalbench.analytics.long_trajectory import LongSteps, StepCalls
 
 _PATHS_SHOWN = 200
-_FIRSTS = frozenset({"acts", "does", "changes"})
-type _Placed = tuple[int, Action]
+type _Place = tuple[int, int]
+"""The number of a step, and of a call in it."""
+type _Placed = tuple[_Place, Action]
 
 
-@dataclass
 class DecidingActions:
-    """Gathers what the rules of `failure.classify` ask for, so that its verdict and reason are those of all actions.
+    """Finds what the rules of `failure.classify` ask for, so that its verdict and reason are those of all actions.
 
-    Those are the last calls, and the first or the last of each sort that a rule looks for; a call that can be neither
-    is not taken apart. `late`: the user spoke after the first call, so that what it named was not looked for from the
-    start; nothing is known then.
+    Those are the last calls, and the first or the last of each sort that a rule looks for. `look` notes, as a file is
+    passed, which steps call anything, which of them may run tests or change files, and which may be the first to touch
+    a file.
     """
 
-    agent: str | None = None
-    late: bool = False
-    _count: int = 0
-    _kept: dict[str, _Placed] = field(default_factory=dict)
-    _changed: list[_Placed] = field(default_factory=list)
-    _paths: set[str] = field(default_factory=set)
-    _letters: int = 0
-    _tail: deque[tuple[int, TrajectoryStep, Taxonomy]] = field(default_factory=lambda: deque(maxlen=2 * STUCK_TAIL))
-    _named: frozenset[str] = frozenset()
-    _steps: dict[str, TrajectoryStep] = field(default_factory=dict)
+    def __init__(self, agent: str | None) -> None:
+        self._agent, self._taxonomy = agent, taxonomy_for(agent)
+        self._acting, self._tests, self._changing, self._touching = (array("q") for _ in range(4))
+        self._touched: set[tuple[str, ...] | None] = set()
+        self._named: frozenset[str] | None = None
+        self._unnamed = 0  # acting steps before the names were known
+        self._mentioned = False
 
-    def see(self, step: TrajectoryStep, agent: str | None) -> None:
+    def look(self, at: int, step: StepCalls, agent: str | None) -> None:
         """One more step, of a document of that agent."""
-        steps = self._steps
-        steps["last"] = step
-        if "asked" not in steps and step.source == "user" and step.text:
-            steps["asked"], self._named, self.late = step, frozenset(files_named_in(step.text)), self._count > 0
-        if step.copied:
+        if self._named is None and step.source == "user" and (text := step.as_step().text):
+            self._named, self._unnamed = frozenset(files_named_in(text)), len(self._acting)
+        if step.copied or not step.calls:
             return
-        if step.time is not None:
-            earliest, latest = (steps.get(name, step).time or step.time for name in ("earliest", "latest"))
-            if "earliest" not in steps or step.time < earliest:
-                steps["earliest"] = step
-            if step.time >= latest:
-                steps["latest"] = step
-        if step.calls:
-            taxonomy = taxonomy_for(agent or self.agent)
-            self._tail.append((self._count, step, taxonomy))
-            if self._matters(step, taxonomy):
-                for placed in _placed(self._count, step, taxonomy):
-                    self._take(placed)
-            self._count += len(step.calls)
+        if not self._acting:
+            self._taxonomy = taxonomy_for(agent or self._agent)
+        self._acting.append(at)
+        tests = changes = False
+        for call in step.calls:
+            may_test, may_change = self._taxonomy.may(call)
+            tests, changes = tests or may_test, changes or may_change
+        if tests:
+            self._tests.append(at)
+        if changes:
+            self._changing.append(at)
+            about = {self._taxonomy.about(call) for call in step.calls}
+            if None in about or not about <= self._touched:
+                self._touching.append(at)
+                self._touched |= about
+        if self._named and not self._mentioned and any(names_any(call, self._named) for call in step.calls):
+            self._mentioned = any(map(self._mentions, actions_of_step(step.as_step(), self._taxonomy)))
 
-    def story(self, document: Trajectory) -> Story | None:
-        """Return what is known of the trial, with the actions and the steps that decide; None where that is not
-        enough."""
-        if self.late:
+    def story(self, trajectory: Trajectory, steps: LongSteps) -> Story:
+        """Return what is known of the trial: its trajectory, whose steps these are, and the actions that decide."""
+        sought = _Sought(steps, self._taxonomy)
+        acting = self._acting
+        sought.take(acting[-2 * STUCK_TAIL :], last=2 * STUCK_TAIL)
+        sought.first(acts, acting)
+        sought.first(does_something, acting)
+        if self._named and not self._mentioned and not sought.first(self._mentions, acting[: self._unnamed]):
+            sought.changed(self._touching)
+        told = sought.last(lambda action: action.passed is not None, self._tests)
+        good = sought.last(lambda action: action.passed is True, self._tests, _may_have_passed) if told else None
+        if good is not None:
+            sought.first(lambda action: action.changes, (at for at in self._changing if at >= good[0]), after=good)
+        elif told is None and sought.first(lambda action: action.did("test"), self._tests) is None:
+            sought.first(lambda action: action.changes, self._changing)
+        actions = tuple(sought.found[place] for place in sorted(sought.found))
+        return Story(trajectory, actions, UNTOLD if trajectory.untold else None)
+
+    def _mentions(self, action: Action) -> bool:
+        return any(name in action.words for name in self._named or ())
+
+
+class _Sought:
+    """The actions that were found, by the number of their step and of the call in it."""
+
+    def __init__(self, steps: LongSteps, taxonomy: Taxonomy) -> None:
+        self.found: dict[_Place, Action] = {}
+        self._steps, self._taxonomy = steps, taxonomy
+
+    def first(self, wanted: Callable[[Action], bool], places: Iterable[int], after: _Place = (-1, 0)) -> _Place | None:
+        """Keep the first action of that sort in these steps, after a place; return its place."""
+        found = ((place, action) for place, action in self._actions(places) if place > after and wanted(action))
+        return self._keep(next(found, None))
+
+    def last(
+        self,
+        wanted: Callable[[Action], bool],
+        places: "array[int]",
+        may: Callable[[TrajectoryStep], bool] = lambda _step: True,
+    ) -> _Place | None:
+        """Keep the last action of that sort in these steps, of which only those that `may` have one are taken apart."""
+        for at in reversed(places):
+            step = self._steps.alone(at)
+            found = [one for one in self._actions_of(at, step) if wanted(one[1])] if may(step) else []
+            if found:
+                return self._keep(found[-1])
+        return None
+
+    def take(self, places: Iterable[int], last: int) -> None:
+        """Keep the last actions of these steps."""
+        for one in list(self._actions(places))[-last:]:
+            self._keep(one)
+
+    def changed(self, places: Iterable[int]) -> None:
+        """Keep the first action that touched each file, as far as their names are shown."""
+        paths: set[str] = set()
+        for place, action in self._actions(places):
+            if new := set(action.changed) - paths:
+                paths |= new
+                self._keep((place, action))
+            if sum(map(len, paths)) > _PATHS_SHOWN:
+                return
+
+    def _keep(self, found: _Placed | None) -> _Place | None:
+        if found is None:
             return None
-        tail = [placed for last in self._tail for placed in _placed(*last)][-2 * STUCK_TAIL :]
-        placed = dict([*self._kept.values(), *self._changed, *tail])
-        actions = tuple(placed[at] for at in sorted(placed))
-        first = [step for name, step in self._steps.items() if name != "last"]
-        alone = {id(step): step for step in [*first, *([self._steps["last"]] if self._steps else [])]}
-        return Story(replace(document, steps=tuple(alone.values())), actions, UNTOLD if document.untold else None)
+        self.found[found[0]] = found[1]
+        return found[0]
 
-    def _matters(self, step: TrajectoryStep, taxonomy: Taxonomy) -> bool:
-        """Return whether a call of the step may be one that a rule looks for, besides the last ones."""
-        kept = self._kept
-        if (
-            self._letters <= _PATHS_SHOWN
-            or not kept.keys() >= _FIRSTS
-            or ("passed" in kept and "edited on" not in kept)
-        ):
-            return True
-        names = frozenset() if "mentions" in kept and "changed named" in kept else self._named
-        return any(taxonomy.says(call, names) for call in step.calls)
+    def _actions(self, places: Iterable[int]) -> Iterator[_Placed]:
+        return (one for at in places for one in self._actions_of(at, self._steps.alone(at)))
 
-    def _take(self, placed: _Placed) -> None:
-        """One more action."""
-        action, kept = placed[1], self._kept
-        if "acts" not in kept and acts(action):
-            kept["acts"] = placed
-        if "does" not in kept and does_something(action):
-            kept["does"] = placed
-        if self._named and "mentions" not in kept and any(name in action.words for name in self._named):
-            kept["mentions"] = placed
-        if action.did("test"):
-            kept.setdefault("test", placed)
-            if action.passed is not None:
-                kept["told"] = placed
-            if action.passed:
-                kept["passed"] = placed
-                kept.pop("edited on", None)
-        if action.changes:
-            kept.setdefault("changes", placed)
-            if "passed" in kept and kept["passed"] is not placed:
-                kept.setdefault("edited on", placed)
-        if action.changed:
-            self._take_changed(placed)
-
-    def _take_changed(self, placed: _Placed) -> None:
-        """An action that changed files: the first that touched each, as far as their names are shown."""
-        action = placed[1]
-        if any(path.rsplit("/", 1)[-1] in self._named for path in action.changed):
-            self._kept.setdefault("changed named", placed)
-        if self._letters <= _PATHS_SHOWN and not self._paths.issuperset(action.changed):
-            new = set(action.changed) - self._paths
-            self._paths |= new
-            self._letters += sum(map(len, new))
-            self._changed.append(placed)
+    def _actions_of(self, at: int, step: TrajectoryStep) -> Iterator[_Placed]:
+        return (((at, number), action) for number, action in enumerate(actions_of_step(step, self._taxonomy)))
 
 
-def _placed(first: int, step: TrajectoryStep, taxonomy: Taxonomy) -> list[_Placed]:
-    """The calls of a step as actions, numbered from `first`."""
-    return list(enumerate(actions_of_step(step, taxonomy), first))
+def _may_have_passed(step: TrajectoryStep) -> bool:
+    """Return whether a test run of the step may have passed: its summary, where it has one, counts first."""
+    return not step.results or any(summary_of_tests(result.text) is not False for result in step.results)

@@ -132,7 +132,7 @@ type _Rule = Callable[[tuple[Action, ...], Trajectory], FailureVerdict | None]
 def _never_acted(actions: tuple[Action, ...], trajectory: Trajectory) -> FailureVerdict | None:
     if any(acts(action) for action in actions):
         return None
-    steps = tuple(step.id for step in trajectory.own_steps() if step.source == "agent")
+    steps = tuple(head.id for head in trajectory.heads if head.source == "agent" and not head.copied)
     return FailureVerdict("never_acted", "the agent made no call that does anything", steps)
 
 
@@ -175,8 +175,8 @@ def _wrong_target(actions: tuple[Action, ...], trajectory: Trajectory) -> Failur
 
 
 def _named_files(trajectory: Trajectory) -> set[str]:
-    asked = next((step.text for step in trajectory.steps if step.source == "user" and step.text), "")
-    return files_named_in(asked)
+    said = (trajectory.steps[at].text for at, head in enumerate(trajectory.heads) if head.source == "user")
+    return files_named_in(next(filter(None, said), ""))
 
 
 def files_named_in(asked: str) -> set[str]:
@@ -243,7 +243,7 @@ def _timeout(trial: TrialFiles, trajectory: Trajectory | None, record: Trial) ->
         return FailureVerdict(
             "timeout_stuck", f"{len(repeats)} of the last {len(tail)} calls repeat an earlier one", tuple(repeats)
         )
-    times = [step.time for step in trajectory.own_steps() if step.time is not None]
+    times = [head.time for head in trajectory.heads if head.time is not None and not head.copied]
     agent_sec = record.phases.agent_sec
     if len(times) > 1 and agent_sec:
         silent = agent_sec - (max(times) - min(times)).total_seconds()
@@ -305,5 +305,5 @@ def _said(record: Trial) -> str:
 
 
 def _last_step(trial: TrialFiles) -> tuple[int, ...]:
-    steps = trial.story.trajectory.steps if trial.story.trajectory is not None else ()
-    return (steps[-1].id,) if steps else ()
+    heads = trial.story.trajectory.heads if trial.story.trajectory is not None else ()
+    return (heads[-1].id,) if heads else ()

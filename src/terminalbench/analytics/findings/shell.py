@@ -29,7 +29,12 @@ _PATCH_FILE = re.compile(r"(?m)^\*\*\* (Update|Add|Delete) File: (.+?)\s*$")
 _PATCHES = {"Update": "edit", "Add": "write", "Delete": "delete"}
 PLACES = {"read": "reads", "edit": "edits", "write": "writes", "delete": "deletes"}
 """The kinds that touch files, and where `Effects` has them."""
-_SAYS_TEST = re.compile("test|check|Test")
+_SENT = re.compile(r"(?<!(?<!\\)\s2)>(?!&\d|\s*/dev/)")
+_IN_PLACE = re.compile(r"-n?i|--in-place")
+_APART = bytes(code if re.match(rb"[\w.-]", bytes([code])) else 32 for code in range(256))
+"""Each byte as itself or, between the words of a command line, as a space."""
+CHANGES = frozenset({"edit", "write", "delete"})
+"""Kinds that change files."""
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _NO_FILE = ("/dev/", "&")
 
@@ -57,7 +62,8 @@ class _ShellTables:
     kinds: dict[str, str]
     longest: int
     test: re.Pattern[str]
-    hint: re.Pattern[str]
+    may_test: frozenset[str]
+    may_change: frozenset[str]
     options: dict[str, list[str]]
     failed: re.Pattern[str]
     passed: re.Pattern[str]
@@ -67,14 +73,14 @@ class _ShellTables:
 def _tables() -> _ShellTables:
     raw = tomllib.loads((TABLES / "shell.toml").read_text())
     kinds = {name: kind for kind, names in raw["kinds"].items() for name in names}
-    tests = [name for name in raw["kinds"]["test"] if not _SAYS_TEST.search(name)]
-    hints = [_SAYS_TEST.pattern, *(re.sub(r"\\ ", r"\\W+", re.escape(name)) for name in tests)]
+    telling = {kind: {_flat(name).split()[-1] for name in raw["kinds"][kind]} for kind in ("test", *CHANGES)}
     return _ShellTables(
         prefixes=raw["prefixes"],
         kinds=kinds,
         longest=max(name.count(" ") + 1 for name in kinds),
         test=re.compile(raw["patterns"]["test"]),
-        hint=re.compile("|".join(hints)),
+        may_test=frozenset(word for word in telling["test"] if not _says_test(word)),
+        may_change=frozenset({"perl", "-delete"}.union(*(telling[kind] for kind in CHANGES))),
         options=raw["options"],
         failed=_one_of(raw["test_results"]["failed"]),
         passed=_one_of(raw["test_results"]["passed"]),
@@ -86,9 +92,23 @@ def _one_of(beginnings: list[str]) -> re.Pattern[str]:
     return re.compile(f"(?m)^(?:{'|'.join(beginnings)})")
 
 
-def may_test(command: str) -> bool:
-    """Return whether a command line, without its quotes, may run tests: true for all that do, and quick."""
-    return _tables().hint.search(command) is not None
+def may(command: str) -> tuple[bool, bool]:
+    """Return whether a command line may run tests, and change files: true for all that do, and quick."""
+    tables, flat = _tables(), _flat(command)
+    words = [*flat.split(), *_flat(command, b"").split()]  # a quote without its other half ends a word
+    tests = _says_test(flat) or not tables.may_test.isdisjoint(words)
+    if (">" in command and _SENT.search(command)) or "*** " in command or ("sed" in words and _IN_PLACE.search(flat)):
+        return tests, True
+    return tests, not tables.may_change.isdisjoint(words)
+
+
+def _flat(command: str, quotes: bytes = b"'\"\\") -> str:
+    """Return the words of a command line, spaces between them: its quotes left out, as a shell does."""
+    return command.encode(errors="replace").translate(_APART, quotes).decode()
+
+
+def _says_test(words: str) -> bool:
+    return "test" in words or "check" in words or "Test" in words
 
 
 def summary_of_tests(output: str) -> bool | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from terminalbench.analytics.atif import CallResult, StepHead, Trajectory, TrajectoryCall, TrajectoryStep
 from terminalbench.analytics.findings.actions import actions_of_step, taxonomy_for
-from terminalbench.analytics.long_trajectory import heads_of
 from terminalbench.dashboard.foreign_html import is_diff
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import visible
@@ -117,7 +116,7 @@ def step_views(trajectory: Trajectory, positions: Sequence[int]) -> Iterator[Ste
     """The steps at `positions` (from 0, in order), each with what was used up to it."""
     used = SpendSoFar()
     start: datetime | None = None
-    heads, wanted = heads_of(trajectory.steps), frozenset(positions)
+    heads, wanted = trajectory.heads, frozenset(positions)
     for index, head in enumerate(heads[: positions[-1] + 1] if positions else ()):
         used = used if head.copied else used.plus(head)
         start = start or head.time
@@ -137,7 +136,7 @@ def anchor_of(step: StepHead, position: int) -> str:
 def places(trajectory: Trajectory, wanted: Collection[int]) -> dict[int, tuple[int, str]]:
     """Return by step id, of those that are wanted, the page it is on and its anchor."""
     found: dict[int, tuple[int, str]] = {}
-    for index, step in enumerate(heads_of(trajectory.steps) if wanted else ()):
+    for index, step in enumerate(trajectory.heads if wanted else ()):
         if step.id in wanted:
             found.setdefault(step.id, (index // PER_PAGE + 1, anchor_of(step, index + 1)))
     return found

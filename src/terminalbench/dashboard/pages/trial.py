@@ -7,7 +7,7 @@ from typing import Any
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
 from terminalbench.analytics.findings.failed_checks import REPORT_BYTES, FailedCheck, first_failed
 from terminalbench.analytics.labels import FAILURE_CLASS
-from terminalbench.analytics.long_trajectory import LIVE_FILES, heads_of
+from terminalbench.analytics.long_trajectory import LIVE_FILES
 from terminalbench.dashboard.findings import trial_findings
 from terminalbench.dashboard.frame import Crumb, CsvTable, Download, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import batch_path, experiment_path, file_path, pair_path, steps_path, trial_path
@@ -112,7 +112,7 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
     path = trial_path(ask.batch, row.job, row.name)
     last = len(trajectory.steps) if trajectory else 0
     own = found[0].trajectory if found else None
-    users = (at for at, head in enumerate(heads_of(own.steps)) if head.source == "user") if own else ()
+    users = (at for at, head in enumerate(own.heads) if head.source == "user") if own else ()
     instruction = next((own.steps[at] for at in users if own and own.steps[at].text.strip()), None)
     told = instruction.text if instruction else task_instruction(site.trial_folder(ask.batch, row), site.secrets)
     left = _left(site, ask.batch, row)

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from terminalbench.campaign.folder import LiveReports, batches_below, find_labelled, held, labels_of, refuse_differences
-from terminalbench.campaign.gate import standing
+from terminalbench.campaign import (
+    LiveReports,
+    batches_below,
+    find_labelled,
+    held,
+    labels_of,
+    refuse_differences,
+    standing,
+)
 from terminalbench.errors import EXIT_USAGE, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control

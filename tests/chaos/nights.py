@@ -246,7 +246,7 @@ class Chaos:
 
     def report(self) -> list[str]:
         """Count everything on disk; the problems."""
-        from terminalbench.index.views import open_view
+        from terminalbench.index.results import open_view
         from terminalbench.overnight.folder import NightFolder
 
         folder, problems = NightFolder(self.night), []

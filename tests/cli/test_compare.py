@@ -12,7 +12,7 @@ import pytest
 from cli.pipes import unread
 from support.results import make_plan, make_trial
 from terminalbench.analytics.model import Comparison
-from terminalbench.cli.compare import DEPARTURES
+from terminalbench.cli.analyze import DEPARTURES
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.experiments.batch import Batch, allocate

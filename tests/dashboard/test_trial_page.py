@@ -12,9 +12,9 @@ import pytest
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP
 from terminalbench.analytics import long_trajectory
-from terminalbench.dashboard.foreign_html import rendered, shown, terminal
 from terminalbench.dashboard.pages import trial as pages_trial
 from terminalbench.dashboard.pages.trial import _sent
+from terminalbench.dashboard.render import rendered, shown, terminal
 from terminalbench.dashboard.site import ResultCache, Site
 from terminalbench.index.scan import scan_batch
 from terminalbench.index.store import open_index

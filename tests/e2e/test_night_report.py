@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from support.experiments import Project
 from support.pace import seconds
-from terminalbench.cli import watch
+from terminalbench.cli import live_run
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
 from terminalbench.overnight.episodes import EpisodeStore
@@ -111,7 +111,7 @@ def test_every_surface_says_the_same_numbers_of_a_night(night: NightFolder) -> N
         "report.md": night.report_md.read_text(),
         "report.html": night.report_html.read_text(),
         "summary.json": "\n".join(summary["headlines"]),
-        "watch": CliRunner().invoke(watch.command, [str(night.folder)], standalone_mode=False).output,
+        "watch": CliRunner().invoke(live_run.watch_command, [str(night.folder)], standalone_mode=False).output,
         "dashboard": (answer(site, f"nights/{night.folder.name}/", {}).body or b"").decode(),
     }
     assert [name for name, text in places.items() if said not in text] == []

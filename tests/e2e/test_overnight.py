@@ -21,7 +21,7 @@ from support.pace import seconds
 from support.tasks import AGENTS
 from support.warm import Warm
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.views import open_view
+from terminalbench.index.results import open_view
 from terminalbench.json_files import read_json, read_jsonl
 from terminalbench.live.processes import Worker
 from terminalbench.locks import start_ticks

@@ -9,7 +9,7 @@ import pytest
 
 from support.tasks import SOLVE, write_task
 from terminalbench.json_files import read_json
-from terminalbench.records.setup import SETUP_FILE, SetupNote
+from terminalbench.records.trial import SETUP_FILE, SetupNote
 
 AGENT = f"""
 import asyncio

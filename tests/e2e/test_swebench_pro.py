@@ -21,7 +21,7 @@ from terminalbench.harbor.read.results import read_trial
 from terminalbench.harbor.read.suspicion import read_safety
 from terminalbench.sandbox.helper import find_bwrap
 from terminalbench.swebench_pro.dataset import Instance, image_of, read_rows
-from terminalbench.swebench_pro.verdicts import VerdictState, read
+from terminalbench.swebench_pro.predictions import VerdictState, read_verdicts
 
 sys.path.insert(0, str(REPO / "examples" / "swe_bench_pro"))
 import build_instances  # ty: ignore[import-not-found]
@@ -185,7 +185,7 @@ def evaluated(bench: Bench) -> tuple[Path, subprocess.CompletedProcess]:
 
 
 def states(folder: Path) -> dict[tuple[str, str], tuple]:
-    found = read(folder / "evaluation" / "resolved.json")
+    found = read_verdicts(folder / "evaluation" / "resolved.json")
     return {
         (one.instance_id.split("__")[1].split("-")[0], one.arm): (one.state, one.patch_applied, one.empty)
         for one in found.values()
@@ -283,7 +283,10 @@ def test_tasks_on_the_official_image_are_judged_without_docker(bench: Bench, tmp
     command = ["swebench-pro", "evaluate", "--predictions-dir", tmp_path / "predictions", "--tasks", "official"]
     ran = bench.lab.tbench(*command, "--container-env", "local", "--max-workers", "2")
     assert ran.returncode == 0, ran.stderr
-    found = {pair.arm: pair.state for pair in read(tmp_path / "predictions" / "evaluation" / "resolved.json").values()}
+    found = {
+        pair.arm: pair.state
+        for pair in read_verdicts(tmp_path / "predictions" / "evaluation" / "resolved.json").values()
+    }
     assert found == {"golden": VerdictState.RESOLVED, "nothing": VerdictState.UNRESOLVED}
     assert bench.lab.tbench("images", "prune", image, "--yes").returncode == 0
 
@@ -338,7 +341,7 @@ def test_the_verdicts_are_those_of_the_official_evaluator(bench: Bench, evaluate
             json.dumps([{"instance_id": name, "patch": bench.rows["ledger"].patch + "\n"}])
         )
         bench.lab.tbench(*command, "--eval-mode", "official", "--evaluator", checkout, "--arms", "ours")
-    verdict = read(folder / "evaluation" / "resolved.json")[name, "ours"]
+    verdict = read_verdicts(folder / "evaluation" / "resolved.json")[name, "ours"]
     assert verdict.state in (VerdictState.UNRESOLVED, VerdictState.EVAL_ERROR)
     assert verdict.reason in (
         "officially unresolved: the parser left no results",

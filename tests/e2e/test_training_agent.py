@@ -13,7 +13,7 @@ from support.reflecting import batch_of
 from support.searches import Batches, search_of
 from support.tools import CLAUDE
 from support.warm import Warm
-from terminalbench.campaign import gate as limits
+from terminalbench import campaign as limits
 from terminalbench.harbor.limits.gate import share_gate
 from terminalbench.runner.executors import local
 from terminalbench.trainer.batches import NightLimits

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from support.nights import make_night
-from terminalbench.campaign import gate as gates
+from terminalbench import campaign as gates
 from terminalbench.errors import EXIT_OK, EXIT_USAGE
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
@@ -145,7 +145,7 @@ def test_the_deadline_follows_the_wall_clock_and_only_it(tmp_path: Path) -> None
     until = real() + 1000.0
     assert gates.follow(gate, until) is None
     before = read_shared(gate)
-    with mock.patch("terminalbench.campaign.gate.time.time", return_value=real() + 600.0):
+    with mock.patch("terminalbench.campaign.time.time", return_value=real() + 600.0):
         said = gates.follow(gate, until)
     after = read_shared(gate)
     assert said is not None

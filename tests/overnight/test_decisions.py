@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.campaign.gate import deadline_of
+from terminalbench.campaign import deadline_of
 from terminalbench.errors import EXIT_FAILURE, EXIT_GATE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.overnight.decisions import (

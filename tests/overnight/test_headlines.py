@@ -21,8 +21,7 @@ from terminalbench.overnight.loop import NightEnd
 from terminalbench.overnight.morning import first_lines
 from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, NightEventKind, Role, WorkEnd
 from terminalbench.overnight.summary import project_night
-from terminalbench.overnight.summary_model import NightSummary, model_name
-from terminalbench.overnight.training_report import TrainedNight
+from terminalbench.overnight.summary_model import NightSummary, TrainedNight, model_name
 from terminalbench.runner.notify import Notifier
 
 

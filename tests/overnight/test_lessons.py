@@ -16,7 +16,7 @@ from support.lessons import contents
 from support.nights import Night, make_night
 from terminalbench.archivist.entries import MemoryEntry
 from terminalbench.archivist.store import MemoryFolder
-from terminalbench.campaign.gate import standing
+from terminalbench.campaign import standing
 from terminalbench.errors import UserError
 from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account, change_shared, share_gate

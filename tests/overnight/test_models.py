@@ -12,6 +12,7 @@ from support.warm import Warm
 from terminalbench.errors import UserError
 from terminalbench.llm.model import ModelError, ModelFault
 from terminalbench.overnight import live_check
+from terminalbench.overnight.live_check import probe
 from terminalbench.overnight.models import (
     ModelKind,
     check_again,
@@ -21,7 +22,6 @@ from terminalbench.overnight.models import (
     parse_models,
     profile_of,
 )
-from terminalbench.overnight.probe import probe
 from terminalbench.overnight.suite import load_suite
 from terminalbench.runner.executors import local
 

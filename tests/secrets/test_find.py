@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terminalbench.secrets.find import has_login, is_secret, is_template, looks_secret, secrets_in
+from terminalbench.secrets.patterns import has_login, is_secret, is_template, looks_secret, secrets_in
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from terminalbench.secrets.find import looks_secret
+from terminalbench.secrets.patterns import looks_secret
 from terminalbench.secrets.values import _OPAQUE, MESSAGE_LIMIT, Secrets
 
 NONE = Secrets()

@@ -55,7 +55,7 @@ from terminalbench.dashboard.render import environment
 from terminalbench.index.places import find_batches
 from terminalbench.index.results import open_results
 from terminalbench.index.totals import profile_totals
-from terminalbench.index.views import open_view
+from terminalbench.index.results import open_view
 from terminalbench.live.model import OVER
 from terminalbench.overnight.iteration_results import _counts
 from terminalbench.report.charts.heatmap import marks

@@ -39,7 +39,7 @@ LARGE = (
     "litellm.llms.openai.chat.gpt_audio_transformation", "litellm.proxy.openai_files_endpoints.common_utils",
     "litellm.llms.vertex_ai.vertex_ai_partner_models.anthropic.transformation", "openai.resources", "openai.resources.beta",
     "openai.resources.admin", "openai.lib.streaming.chat", "terminalbench.llm.litellm_model",
-    "terminalbench.workflow.guards.own_test", "terminalbench.workflow.guards.patch", "terminalbench.workflow.guards.claims",
+    "terminalbench.workflow.guards.patch", "terminalbench.workflow.guards.patch", "terminalbench.workflow.guards.claims",
     "harbor.agents.terminus_2", "harbor.trial.sync_trajectory", "terminalbench.harbor.agents.claude_code",
     "terminalbench.harbor.agents.guarded",
 )  # fmt: skip

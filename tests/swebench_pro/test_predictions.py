@@ -9,9 +9,8 @@ from swebench_pro.instances import checkout_for
 from terminalbench.errors import UserError
 from terminalbench.swebench_pro import official
 from terminalbench.swebench_pro.official import Checkout
-from terminalbench.swebench_pro.predictions import Predictions, find, read
-from terminalbench.swebench_pro.verdicts import PatchVerdict, VerdictState, count, merge
-from terminalbench.swebench_pro.verdicts import read as read_verdicts
+from terminalbench.swebench_pro.predictions import PatchVerdict, Predictions, VerdictState, count, find, merge, read
+from terminalbench.swebench_pro.predictions import read_verdicts as read_verdicts
 
 KNOWN = ("a", "b", "c")
 

@@ -16,7 +16,7 @@ from support.live import plan as live_plan
 from terminalbench.cli.swebench_pro import command as group
 from terminalbench.live.state import replay
 from terminalbench.swebench_pro.error_analysis import analyze
-from terminalbench.watch.arms import arm_lines
+from terminalbench.watch.follow import arm_lines
 
 EXAMPLES = REPO / "examples" / "swe_bench_pro"
 PAGE = (REPO / "docs" / "swe-bench-pro.md").read_text()

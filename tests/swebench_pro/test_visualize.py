@@ -13,7 +13,7 @@ from terminalbench.analytics.compare import compare_views
 from terminalbench.cli.main import main
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.index.views import open_view
+from terminalbench.index.results import open_view
 from terminalbench.swebench_pro.instances import short_id
 from terminalbench.swebench_pro.projections import project
 from terminalbench.swebench_pro.rows import ResultRow, RunVerdict, read_arms, read_results

@@ -13,8 +13,7 @@ from terminalbench.archivist.obstacles import GUARD_RULES, RULES
 from terminalbench.errors import InvalidFile, UserError
 from terminalbench.starter import TASKS_DIR
 from terminalbench.trainer.environments import open_environment
-from terminalbench.trainer.evolvers.protocol import Proposal
-from terminalbench.trainer.evolvers.search import Search
+from terminalbench.trainer.evolvers.search import Proposal, Search
 from terminalbench.trainer.plan import load_plan
 from terminalbench.trainer.variants import Change, refuse_leaks, refuse_reason
 

@@ -10,7 +10,7 @@ from support.experiments import Project
 from support.scripted_trials import Killed, script_trials
 from support.searches import Batches, search_of
 from support.trainings import plan_text
-from terminalbench.campaign import gate as limits
+from terminalbench import campaign as limits
 from terminalbench.errors import EXIT_INCOMPLETE, InvalidFile
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan

@@ -10,7 +10,7 @@ from support.trainings import plan_text
 from terminalbench.errors import UserError
 from terminalbench.json_files import write_json
 from terminalbench.locks import lock
-from terminalbench.overnight.training_report import TrainingStep
+from terminalbench.overnight.summary_model import TrainingStep
 from terminalbench.trainer import run
 from terminalbench.trainer.gate import GateAction, GateVerdict
 from terminalbench.trainer.journal import (

@@ -10,8 +10,7 @@ from support.searches import Batches, search_of
 from support.trainings import plan_text
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.trainer.evolvers.listed import ListedEvolver
-from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
-from terminalbench.trainer.evolvers.search import Search
+from terminalbench.trainer.evolvers.search import Proposal, Search, SearchStopped
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 from terminalbench.trainer.variants import Change
 

@@ -11,7 +11,7 @@ from terminalbench.json_files import write_json
 from terminalbench.locks import lock
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightConfig, NightModel, NightState, NightTraining
-from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
+from terminalbench.overnight.summary_model import TrainedNight, TrainingStep, step_line
 from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.worktree import CodePin
 from terminalbench.trainer.batches import TrialCounter

@@ -9,7 +9,7 @@ from conftest import REPO
 from support.live import START, Teller, plan
 from terminalbench.experiments.batch import Batch
 from terminalbench.live.state import LiveState, replay
-from terminalbench.watch.arms import ArmsWatch, arm_lines
+from terminalbench.watch.follow import ArmsWatch, arm_lines
 
 ARMS = ("singleshot", "s1_tdd_review_backtrack")
 TASKS = ("instance_owner__repo-0123456789abcdef-v1", "b", "c", "d")
@@ -65,7 +65,7 @@ def test_a_terminal_is_left_as_it_is_and_a_broken_table_ends_no_run(tmp_path, ca
     watch = ArmsWatch(Console(file=shown, force_terminal=True, width=80))
     watch.start(batch)
     assert watch.in_place
-    monkeypatch.setattr("terminalbench.watch.arms.arm_lines", lambda *_: 1 / 0)
+    monkeypatch.setattr("terminalbench.watch.follow.arm_lines", lambda *_: 1 / 0)
     watch.end()
     assert not watch.in_place
     assert "watching ended: ZeroDivisionError" in capsys.readouterr().err

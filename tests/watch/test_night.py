@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from conftest import REPO
 from support.live import START, Teller, at, feed_of, plan
-from terminalbench.campaign.gate import GateStatus
+from terminalbench.campaign import GateStatus
 from terminalbench.harbor.limits.clock import SharedClock
 from terminalbench.json_files import append_jsonl, write_json
 from terminalbench.live.state import replay
@@ -198,17 +198,17 @@ def test_it_follows_the_files_of_a_night(tmp_path: Path) -> None:
 def test_watch_knows_the_folder_of_a_night(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
-    from terminalbench.cli.watch import command
+    from terminalbench.cli.live_run import watch_command
 
     made = feed(tmp_path)
     for event in made.events:
         append_jsonl(made.folder.events_jsonl, event)
     for target in (made.folder.folder, made.folder.state_json):
-        ran = CliRunner().invoke(command, [str(target)], standalone_mode=False)
+        ran = CliRunner().invoke(watch_command, [str(target)], standalone_mode=False)
         assert ran.exception is None, ran.output
         assert "03:05:40  the endpoint does not answer\n" in ran.output
         assert "cut off: 1 of 10 iterations" in ran.output
         assert ran.return_value == 3
-    as_json = CliRunner().invoke(command, [str(made.folder.folder), "--json"], standalone_mode=False)
+    as_json = CliRunner().invoke(watch_command, [str(made.folder.folder), "--json"], standalone_mode=False)
     kinds = [msgspec.json.decode(line)["kind"] for line in as_json.output.splitlines()]
     assert kinds == [str(event.kind) for event in made.events]

@@ -67,8 +67,8 @@ from terminalbench.analytics.summary import (
 from terminalbench.errors import UserError, did_you_mean
 from terminalbench.index.queries import BatchView
 from terminalbench.records.trial import TaskRef
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import noun, percent, plural, some
-from terminalbench.text.paths import typed
 
 
 def compare_views(views: Sequence[BatchView], asked: ComparisonRequest | None = None) -> Comparison:

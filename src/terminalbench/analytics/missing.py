@@ -13,7 +13,7 @@ from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.analytics.summary import Numbers, PairedSample, ProfileRows, joined, known_values
 from terminalbench.index.queries import Rerun
 from terminalbench.records.trial import Outcome, TaskRef
-from terminalbench.text.paths import typed
+from terminalbench.text.names import typed
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from terminalbench.analytics.settings import other_conditions, profile_names, tr
 from terminalbench.experiments.batch import Batch, batch_numbers
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.plan import Plan
-from terminalbench.index.places import ForeignJobs
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import ForeignJobs, plan_or_none
 from terminalbench.index.queries import BatchView
 from terminalbench.json_files import append_jsonl, read_jsonl
 from terminalbench.live.status import views_now

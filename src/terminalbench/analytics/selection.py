@@ -15,7 +15,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.envfile import secrets_of
 from terminalbench.experiments.plan import Plan
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.store import open_index
 from terminalbench.live.status import views_now

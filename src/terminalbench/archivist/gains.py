@@ -26,8 +26,8 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.plan import Plan, ProfileRecord
 from terminalbench.index.exposures import LessonTrial, exposed_trials
 from terminalbench.index.queries import BatchView
+from terminalbench.index.results import open_views
 from terminalbench.index.scan import scan_all
-from terminalbench.index.views import open_views
 from terminalbench.text.numbers import NOTHING, points
 from terminalbench.text.table import Columns
 

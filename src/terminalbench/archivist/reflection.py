@@ -37,7 +37,7 @@ from terminalbench.archivist.store import Store
 from terminalbench.archivist.tables import near_duplicate
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import plan_or_none
 from terminalbench.llm.ask import RetryPatience, ask
 from terminalbench.llm.model import OUTPUT_TOKENS, ChatModel, Message, count_text, schema_of
 from terminalbench.records.lesson import Evidence, Lesson, LessonKind

@@ -9,9 +9,9 @@ from terminalbench.cli.options import ListCommand, experiment_argument, json_opt
 from terminalbench.cli.output import print_json
 from terminalbench.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from terminalbench.text.foreign import printable, shortened
+from terminalbench.text.names import from_here
 from terminalbench.text.numbers import some
 from terminalbench.text.outcomes import word
-from terminalbench.text.paths import from_here
 from terminalbench.text.table import columns, wrapped
 
 if TYPE_CHECKING:

@@ -80,13 +80,13 @@ SECTIONS = {
 MODULES = {
     name: module
     for module, names in {
-        "experiment_file": ("validate", "diff", "migrate", "schema"),
+        "experiment_file": ("init", "validate", "diff", "migrate", "schema"),
         "run": ("resume",),
-        "live_run": ("status", "ctl", "kill"),
+        "live_run": ("status", "watch", "ctl", "kill"),
         "report": ("view",),
         "trials": ("list", "show", "label"),
-        "analyze": ("errors",),
-        "overnight": ("iterate",),
+        "analyze": ("errors", "compare"),
+        "overnight": ("iterate", "episodes"),
         "results": ("import", "export", "query", "prune", "mirror", "index"),
     }.items()
     for name in names

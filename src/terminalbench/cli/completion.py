@@ -98,7 +98,7 @@ def _trials(ctx: click.Context, incomplete: str) -> list[str]:
 
 
 def _plan(ctx: click.Context, name: Path) -> "Plan | None":
-    from terminalbench.index.plans import plan_or_none
+    from terminalbench.index.places import plan_or_none
     from terminalbench.lab.select import find_target
 
     try:

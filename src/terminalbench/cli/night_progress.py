@@ -18,11 +18,11 @@ from terminalbench.overnight.night import (
     Role,
     iterations_said,
 )
-from terminalbench.overnight.training_report import TrainedNight, step_line
+from terminalbench.overnight.summary_model import TrainedNight, step_line
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import printable
+from terminalbench.text.names import from_here, typed
 from terminalbench.text.numbers import dollars, duration, plural
-from terminalbench.text.paths import from_here, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

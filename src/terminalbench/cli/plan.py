@@ -20,8 +20,8 @@ from terminalbench.cli.options import (
 from terminalbench.cli.output import print_json, text_width
 from terminalbench.errors import EXIT_OK
 from terminalbench.text.foreign import printable
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import dollars, duration, noun, plural, some
-from terminalbench.text.paths import typed
 from terminalbench.text.table import wrapped, wrapped_command
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from terminalbench.live.notices import Alert
 from terminalbench.live.state import LiveState
 from terminalbench.runner.run import Listener
 from terminalbench.text.foreign import printable
+from terminalbench.text.names import from_here
 from terminalbench.text.numbers import dollars, plural
-from terminalbench.text.paths import from_here
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judge.request import JudgeProgress

@@ -9,7 +9,7 @@ from terminalbench.cli.options import PATH, results_option, root_option
 from terminalbench.cli.output import working
 from terminalbench.errors import UserError
 from terminalbench.text.foreign import printable
-from terminalbench.text.paths import from_here
+from terminalbench.text.names import from_here
 
 
 @click.command("report")

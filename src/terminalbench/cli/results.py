@@ -23,8 +23,8 @@ from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_OK, TbenchE
 from terminalbench.files import write_bytes
 from terminalbench.lab.select import results_root
 from terminalbench.text.foreign import flat, printable, printable_json
+from terminalbench.text.names import from_here, typed
 from terminalbench.text.numbers import moment, plural, size
-from terminalbench.text.paths import from_here, typed
 from terminalbench.text.progress import tell
 from terminalbench.text.table import columns
 

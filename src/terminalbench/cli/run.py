@@ -28,7 +28,7 @@ from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import EXIT_FAILURE, EXIT_GATE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.files import write_project_file
 from terminalbench.text.foreign import printable
-from terminalbench.text.paths import from_here, typed
+from terminalbench.text.names import from_here, typed
 
 if TYPE_CHECKING:
     from terminalbench.lab.run import FinishedRun

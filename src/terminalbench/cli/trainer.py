@@ -19,8 +19,8 @@ from terminalbench.experiments.project import marked_root
 from terminalbench.files import write_project_file, write_text
 from terminalbench.locks import living_owner
 from terminalbench.text.foreign import printable
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import plural
-from terminalbench.text.paths import typed
 
 if TYPE_CHECKING:
     from terminalbench.trainer.plan import TrainingPlan
@@ -149,7 +149,7 @@ def run_command(file: Path, nights: int | None, resume: bool, as_json: bool, roo
     Exit code 0: the training is over; 3: more nights are planned, or no search came to anything; 130: interrupted.
     """
     from terminalbench.cli.output import StatusLine
-    from terminalbench.overnight.training_report import TrainedNight, TrainingStep, step_line
+    from terminalbench.overnight.summary_model import TrainedNight, TrainingStep, step_line
     from terminalbench.trainer.journal import NightEntry
     from terminalbench.trainer.lineage import LineageStore
     from terminalbench.trainer.plan import load_plan

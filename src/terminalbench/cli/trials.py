@@ -10,9 +10,9 @@ from terminalbench.cli.options import PATH, json_option, labels_of, results_opti
 from terminalbench.cli.output import print_json, text_width, working
 from terminalbench.errors import UserError
 from terminalbench.text.foreign import cut, printable, printable_json, short
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import cost, dollars, moment, plural
 from terminalbench.text.outcomes import RUNNING
-from terminalbench.text.paths import typed
 from terminalbench.text.table import columns, fitted, wrapped
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def list_command(target: Path | None, results: Path | None, labels: dict[str, st
 def _jobs(root: Path) -> str:
     """The profiles of Harbor jobs that are not ours, and what tells those of one name apart."""
     from terminalbench.index.places import ForeignJobs
+    from terminalbench.index.results import open_view
     from terminalbench.index.totals import profile_totals
-    from terminalbench.index.views import open_view
 
     view = open_view(ForeignJobs(root))
     rows = [
@@ -128,7 +128,7 @@ def show_command(trial: tuple[str, ...], steps: str | None, full: bool, results:
     import msgspec
 
     from terminalbench.experiments.envfile import secrets_of
-    from terminalbench.index.plans import plan_or_none
+    from terminalbench.index.places import plan_or_none
     from terminalbench.json_files import encode_json
     from terminalbench.lab.trial import find_attempt, find_trial
     from terminalbench.report.trial import ShownSteps, trial_text

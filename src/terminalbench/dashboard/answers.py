@@ -28,16 +28,15 @@ from terminalbench.dashboard.frame import (
 )
 from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.pages.batch import batch_page
-from terminalbench.dashboard.pages.charts import charts_page
 from terminalbench.dashboard.pages.compare import choose_page, compare_page, why_page
 from terminalbench.dashboard.pages.files import EXPORTED_BYTES, batch_file, file_page, raw_file
-from terminalbench.dashboard.pages.home import home_page
 from terminalbench.dashboard.pages.lessons import lesson_page, lessons_page
-from terminalbench.dashboard.pages.lists import experiment_page, experiments_page, trials_page
+from terminalbench.dashboard.pages.lists import experiment_page, experiments_page, home_page, trials_page
 from terminalbench.dashboard.pages.nights import night_page, nights_page
 from terminalbench.dashboard.pages.side import side_page
 from terminalbench.dashboard.pages.trainings import training_page, trainings_page
 from terminalbench.dashboard.pages.trial import raw_step, trial_page
+from terminalbench.dashboard.pages.verdicts import charts_page
 from terminalbench.dashboard.render import render
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import UserError

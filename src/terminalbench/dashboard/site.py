@@ -24,8 +24,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.envfile import env_stamps, secrets_of
 from terminalbench.experiments.plan import Plan
 from terminalbench.index.pages import BatchSummary, find_batch, find_trial
-from terminalbench.index.places import ForeignJobs
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import ForeignJobs, plan_or_none
 from terminalbench.index.queries import BatchView, TrialRow, view_batch
 from terminalbench.index.scan import scan_all
 from terminalbench.index.store import index_mark, open_for_reading

@@ -13,7 +13,7 @@ from terminalbench.experiments.profiles import CommandFile, CommandSetup
 from terminalbench.experiments.project import from_root
 from terminalbench.experiments.tables import CommandTable
 from terminalbench.frozen import frozen
-from terminalbench.secrets.find import secrets_in
+from terminalbench.secrets.patterns import secrets_in
 from terminalbench.strict import Problems, find_path, join
 
 PLACE = "/opt/agent"

@@ -20,10 +20,9 @@ from terminalbench.experiments.quarantine import quarantine_file, read_quarantin
 from terminalbench.experiments.resolve_profiles import Inheritance
 from terminalbench.experiments.tables import SCHEMA_VERSION
 from terminalbench.experiments.task_folder import broken, declared_names, foreign_file, variables
-from terminalbench.secrets.find import VARIABLE, has_login, is_template, references, secrets_in
+from terminalbench.secrets.patterns import VARIABLE, has_login, is_template, references, secrets_in
 from terminalbench.strict import Problems, find_path, is_file, is_folder, join, read, read_toml
-from terminalbench.text.names import ORACLE, fits, is_glob
-from terminalbench.text.paths import typed
+from terminalbench.text.names import ORACLE, fits, is_glob, typed
 
 if TYPE_CHECKING:
     from terminalbench.experiments.champions import Champion

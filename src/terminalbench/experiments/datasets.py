@@ -17,7 +17,7 @@ from terminalbench.experiments.tables import DatasetTable
 from terminalbench.frozen import frozen
 from terminalbench.starter import TASKS_DIR
 from terminalbench.strict import Problems, find_path, is_file, is_folder, join
-from terminalbench.text.paths import typed
+from terminalbench.text.names import typed
 
 SWEBENCH_PRO = "swebench-pro"
 _NAME_VERSION = re.compile(r"(?P<name>[^@/\s]+)@(?P<version>[^@/\s]+)")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from terminalbench.errors import UserError
-from terminalbench.secrets.find import VARIABLE, is_secret, last_name, references, secret_names, texts
+from terminalbench.secrets.patterns import VARIABLE, is_secret, last_name, references, secret_names, texts
 from terminalbench.secrets.values import NONE, Secrets
 
 if TYPE_CHECKING:

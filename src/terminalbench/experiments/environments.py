@@ -14,8 +14,8 @@ from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import harbor_environments
 from terminalbench.experiments.tables import RunTable
 from terminalbench.experiments.task_folder import declared_names
-from terminalbench.records.setup import ON_HOST
-from terminalbench.secrets.find import secrets_in
+from terminalbench.records.trial import ON_HOST
+from terminalbench.secrets.patterns import secrets_in
 from terminalbench.strict import Problems
 
 if TYPE_CHECKING:

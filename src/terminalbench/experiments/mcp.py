@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from terminalbench.errors import did_you_mean
 from terminalbench.experiments.agents import AgentInfo
 from terminalbench.experiments.profiles import McpSetup, TextFile, handed_files, has_code, is_source, source_files
-from terminalbench.secrets.find import secrets_in
+from terminalbench.secrets.patterns import secrets_in
 from terminalbench.strict import Problems
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from terminalbench.experiments.tables import DEFAULT_ENV_FILE, FREE, LessonsTabl
 from terminalbench.experiments.workflow_file import read_workflow
 from terminalbench.frozen import frozen
 from terminalbench.llm.local.spec import is_local
-from terminalbench.secrets.find import VARIABLE, has_key, has_login, is_template, looks_secret, secrets_in
+from terminalbench.secrets.patterns import VARIABLE, has_key, has_login, is_template, looks_secret, secrets_in
 from terminalbench.strict import Problems, find_path, is_file, join
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from terminalbench.experiments.datasets import DatasetPlaces
 from terminalbench.experiments.environments import usual_environment
 from terminalbench.experiments.project import marked_root
 from terminalbench.strict import Problems
-from terminalbench.text.paths import typed
+from terminalbench.text.names import typed
 
 TASKS = "tasks"
 """The folder of a project's own tasks, which is a dataset."""

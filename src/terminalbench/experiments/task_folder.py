@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from terminalbench.errors import UserError
-from terminalbench.secrets.find import references
+from terminalbench.secrets.patterns import references
 
 PARTS = ("task.toml", "instruction.md", "README.md", "trajectory.json", "environment", "tests", "solution", "steps")
 """What Harbor counts of a task's folder."""

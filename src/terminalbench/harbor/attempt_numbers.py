@@ -21,7 +21,7 @@ from terminalbench.decode import convert
 from terminalbench.experiments.batch import Batch
 from terminalbench.harbor.read.result_file import TaskConfig
 from terminalbench.json_files import decode_plain
-from terminalbench.records.setup import ATTEMPT
+from terminalbench.records.trial import ATTEMPT
 
 _PLAN_LIMIT = 1 << 30
 

@@ -25,7 +25,7 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import ProfilePrice, RunTable
 from terminalbench.harbor.read.result_file import task_source
 from terminalbench.llm.local.spec import is_local
-from terminalbench.secrets.find import TEMPLATE, references
+from terminalbench.secrets.patterns import TEMPLATE, references
 
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
 VERIFIER = "terminalbench.harbor.verifier:SafeVerifier"

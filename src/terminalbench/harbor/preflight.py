@@ -126,7 +126,7 @@ def _job_problems(job: JobRequest) -> Iterator[str]:
     from terminalbench.experiments.envfile import not_set
     from terminalbench.experiments.lessons import unwrapped
     from terminalbench.harbor.agents.needs import missing_key, not_installable
-    from terminalbench.secrets.find import references
+    from terminalbench.secrets.patterns import references
 
     config = job.config
     try:
@@ -174,7 +174,7 @@ def weak_keys(variables: Mapping[str, str]) -> Iterator[str]:
     """
     from harbor.utils.env import is_env_template, is_sensitive_env_key
 
-    from terminalbench.secrets.find import WEAK, WEAK_HINT, is_weak
+    from terminalbench.secrets.patterns import WEAK, WEAK_HINT, is_weak
 
     for name, value in variables.items():
         if value and is_sensitive_env_key(name) and not is_env_template(value) and is_weak(value):

@@ -6,25 +6,26 @@ results.trials().to_polars()
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.experiments.plan import ProfileRecord
 from terminalbench.files import write_bytes
+from terminalbench.index.foreign import copies, copies_note, view_jobs
+from terminalbench.index.imported import ForeignFile
 from terminalbench.index.pages import BatchFilter, Window
 from terminalbench.index.pages import find_batches as listed
-from terminalbench.index.places import ForeignJobs, find_batches, is_job
-from terminalbench.index.plans import PlanFacts
-from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_columns
-from terminalbench.index.scan import scan_all
+from terminalbench.index.places import ForeignJobs, PlanFacts, find_batches, is_job
+from terminalbench.index.queries import BatchView, CellState, TrialRow, trial_columns, view_batch
+from terminalbench.index.scan import scan_all, scan_batch
 from terminalbench.index.store import open_index
-from terminalbench.index.views import open_view
 from terminalbench.json_files import BadLine, each_jsonl, encode_json
 from terminalbench.records.trial import Finding, Outcome
 from terminalbench.strict import is_folder
@@ -34,6 +35,19 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+
+
+def open_view(batch: Batch, results_root: Path | None = None, known: Sequence[ProfileRecord] = ()) -> BatchView:
+    """The state of a batch, or of results that are not ours; `known` are profiles of jobs beside them."""
+    if isinstance(batch, ForeignFile):
+        return batch.view()
+    root = results_root or batch.results_root
+    scan_batch(batch, root)
+    if not isinstance(batch, ForeignJobs):
+        return view_batch(batch, root)
+    with open_index(root) as connection:
+        return view_jobs(batch, connection, known)
+
 
 BATCHES: dict[str, type] = {
     "batch": str, "slug": str, "number": int, "name": str, "created_at": str, "planned": int, "trials": int,
@@ -287,3 +301,32 @@ def _library(name: str) -> Any:
     except ImportError as error:
         hint = 'pip install "terminalbench[dataframes]"'
         raise UserError(f"{name} is not installed; install the extra `dataframes`", hint=hint) from error
+
+
+def open_views(batches: Iterable[Batch]) -> list[BatchView]:
+    """Several that are looked at together: a treatment of Harbor jobs has one name in all of them.
+
+    A trial that an earlier one holds too is a copy and left out, which a note says. Two batches of one name are called
+    by their folders.
+    """
+    known: dict[str, ProfileRecord] = {}
+    seen: set[tuple[str, ...]] = set()
+    found: list[BatchView] = []
+    for batch in batches:
+        view = open_view(batch, known=tuple(known.values()))
+        if any(view.batch == other.batch for other in found):
+            view = replace(view, batch=str(batch.folder))
+        if isinstance(batch, ForeignJobs):
+            known |= {record.id: record for record in view.plan.profiles if record.id not in known}
+        found.append(_without_copies(view, seen))
+    return found
+
+
+def _without_copies(view: BatchView, seen: set[tuple[str, ...]]) -> BatchView:
+    again = copies(view.rows(), seen)
+    if not again:
+        return view
+    keys = {row.key for row in again}
+    cells = [cell for cell in view.cells if cell.row is None or cell.row.key not in keys]
+    aside = [row for row in view.superseded if row.key not in keys]
+    return replace(view, cells=cells, superseded=aside, notes=(*view.notes, *copies_note(again, view.batch)))

@@ -27,8 +27,16 @@ from terminalbench.index.database import transaction
 from terminalbench.index.exposures import keep_exposures
 from terminalbench.index.foreign import keep_profiles, keep_treatments
 from terminalbench.index.imported import read_trials
-from terminalbench.index.places import TRIAL_FILES, ForeignJobs, batch_places, batch_stamp, is_text, profile_of
-from terminalbench.index.plans import PlanFacts, keep_facts
+from terminalbench.index.places import (
+    TRIAL_FILES,
+    ForeignJobs,
+    PlanFacts,
+    batch_places,
+    batch_stamp,
+    is_text,
+    keep_facts,
+    profile_of,
+)
 from terminalbench.index.queries import trial_columns
 from terminalbench.index.store import open_index
 from terminalbench.index.totals import summarize

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from terminalbench.experiments.agents import calls_model
 from terminalbench.experiments.plan import Plan
 from terminalbench.harbor.limits.accounts import exceeded, over_usd, spent_words
-from terminalbench.index.plans import PlanFacts
+from terminalbench.index.places import PlanFacts
 from terminalbench.index.queries import BatchView, CellState, TrialRow, assign_cells, batch_rows, row_outcome
 from terminalbench.records.counts import Spend, pass_rates
 from terminalbench.records.trial import Outcome, ReadState, TaskRef

@@ -38,7 +38,7 @@ from terminalbench.runner.preflight import PreparedPlan
 from terminalbench.runner.run import prepare_run
 from terminalbench.runner.supervise import BatchSupervisor
 from terminalbench.runner.waves import Launch
-from terminalbench.secrets.find import is_template
+from terminalbench.secrets.patterns import is_template
 from terminalbench.secrets.values import Secrets
 
 _PROBE_TIMEOUT_SEC = 120

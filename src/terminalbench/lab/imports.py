@@ -32,9 +32,8 @@ from terminalbench.formats.row import ForeignResults, ReadOptions
 from terminalbench.formats.source import GENERIC, LIMIT, digest_of
 from terminalbench.harbor.read import RESULT
 from terminalbench.index.imported import ImportedTrials, differing, imported_trials, planned_job, read_trials
-from terminalbench.index.places import ForeignJobs, find_jobs
-from terminalbench.index.plans import plan_or_none
-from terminalbench.index.views import open_view
+from terminalbench.index.places import ForeignJobs, find_jobs, plan_or_none
+from terminalbench.index.results import open_view
 from terminalbench.json_files import encode_line, write_json
 from terminalbench.lab.arguments import checked, path_of
 from terminalbench.modes import make_folder

@@ -25,7 +25,7 @@ from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.arguments import checked
 from terminalbench.records.values import total
 from terminalbench.runner.images import ImageBooks, image_books, moved_since, to_run, with_images
-from terminalbench.text.paths import typed
+from terminalbench.text.names import typed
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def plan_batch(experiment: Experiment, selection: Selection, number: int | None 
 
 def _last_plan(batch: Batch) -> Plan | None:
     """The plan of the batch before a new one, if it can be read."""
-    from terminalbench.index.plans import plan_or_none
+    from terminalbench.index.places import plan_or_none
 
     return plan_or_none(Batch(batch.folder.parent / str(batch.number - 1)))
 

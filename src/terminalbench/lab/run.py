@@ -18,7 +18,7 @@ from terminalbench.experiments.plan import ExclusionKind, Plan
 from terminalbench.experiments.planner import Selection
 from terminalbench.harbor.limits.control import Control, ControlFile
 from terminalbench.harbor.limits.gate import gate_of
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import plan_or_none
 from terminalbench.index.queries import BatchView, view_batch
 from terminalbench.index.results import export_index, export_is_current
 from terminalbench.index.scan import scan_batch

@@ -14,13 +14,12 @@ from terminalbench.experiments.tables import DEFAULT_ENV_FILE, AnalysisTable
 from terminalbench.formats.row import ReadOptions
 from terminalbench.formats.source import ENDINGS
 from terminalbench.index.imported import ForeignFile
-from terminalbench.index.places import ForeignJobs, find_batches, find_jobs, root_around
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import ForeignJobs, find_batches, find_jobs, plan_or_none, root_around
 from terminalbench.index.queries import BatchView
 from terminalbench.live.processes import announced_batches, live_processes
 from terminalbench.live.status import views_now
 from terminalbench.strict import is_file, is_folder, is_there
-from terminalbench.text.paths import from_here, typed
+from terminalbench.text.names import from_here, typed
 
 LIST_HINT = "tbench list shows the batches"
 _PLANS = ("*/plan.json", "*/*/plan.json")

@@ -27,9 +27,8 @@ from terminalbench.live.status import running_now, view_now
 from terminalbench.records.trial import Trial
 from terminalbench.strict import is_file
 from terminalbench.text.foreign import printable
-from terminalbench.text.names import is_task, unknown
+from terminalbench.text.names import from_here, is_task, unknown
 from terminalbench.text.numbers import plural
-from terminalbench.text.paths import from_here
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from terminalbench.index.places import ForeignJobs
 from terminalbench.index.queries import BatchView
 from terminalbench.json_files import read_json, write_json
 from terminalbench.locks import lock_owner
+from terminalbench.text.names import from_here
 from terminalbench.text.numbers import duration
-from terminalbench.text.paths import from_here
 
 
 class Worker(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,9 +15,8 @@ from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.index.imported import ForeignFile
 from terminalbench.index.places import ForeignJobs, find_batches
 from terminalbench.index.queries import BatchView, CellState, Rerun
-from terminalbench.index.results import Results, list_batches
+from terminalbench.index.results import Results, list_batches, open_view, open_views
 from terminalbench.index.results import open_results as open_index
-from terminalbench.index.views import open_view, open_views
 from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import eta_sec, waiting_lines
 from terminalbench.live.model import WaitingTrial

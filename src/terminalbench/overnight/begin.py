@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from terminalbench.campaign.folder import refuse_differences
+from terminalbench.campaign import refuse_differences
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.envfile import variables_of
 from terminalbench.experiments.experiment import Experiment
@@ -51,8 +51,8 @@ from terminalbench.runner.named_files import named_files, unpinned
 from terminalbench.runner.notify import refuse_unsendable
 from terminalbench.runner.run import cluster
 from terminalbench.runner.worktree import CodePin, archive_file, ensure, pin, pinned_path, record_file, release
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import dollars, plural, some
-from terminalbench.text.paths import typed
 
 DEFAULT_ITERATIONS = 10
 VALIDATOR = "claude-code"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import plan_or_none
 from terminalbench.json_files import decode_plain, tail_jsonl
 from terminalbench.locks import start_ticks
 from terminalbench.modes import make_file, make_folder

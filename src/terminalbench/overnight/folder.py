@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from terminalbench.campaign.folder import batches_below
+from terminalbench.campaign import batches_below
 from terminalbench.experiments.batch import Batch
 from terminalbench.files import FolderPath, write_bytes
 from terminalbench.json_files import append_jsonl, encode_json

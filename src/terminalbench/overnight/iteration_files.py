@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from terminalbench.campaign.folder import find_labelled, labels_of
+from terminalbench.campaign import find_labelled, labels_of
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load
@@ -18,7 +18,7 @@ from terminalbench.experiments.quarantine import QuarantinedTask, write_quaranti
 from terminalbench.experiments.write import experiment_toml
 from terminalbench.files import write_changed, write_project_file
 from terminalbench.index.queries import BatchView
-from terminalbench.index.views import open_view
+from terminalbench.index.results import open_view
 from terminalbench.json_files import encode_json, read_json
 from terminalbench.overnight.delta import Delta, delta
 from terminalbench.overnight.episodes import episodes_of

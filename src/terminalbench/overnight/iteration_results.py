@@ -12,7 +12,7 @@ import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
-from terminalbench.index.plans import PlanFacts
+from terminalbench.index.places import PlanFacts
 from terminalbench.index.queries import BatchView, CellState
 from terminalbench.json_files import encode_line
 from terminalbench.overnight.night import NightConfig

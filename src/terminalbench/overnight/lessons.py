@@ -14,7 +14,7 @@ from terminalbench.archivist.effects import EffectCount, count_trials
 from terminalbench.archivist.inventory import each_lesson
 from terminalbench.archivist.reflection import Occasion, ReflectionLimits, ReflectionResult, reflect
 from terminalbench.archivist.store import Store, open_store
-from terminalbench.campaign.gate import standing
+from terminalbench.campaign import standing
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.envfile import variables_of

@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from terminalbench.campaign.gate import GateStatus, deadline_of
+from terminalbench.campaign import GateStatus, deadline_of
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.overnight.night import NightConfig, NightState
 

@@ -9,15 +9,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.agents import agent_info
 from terminalbench.llm.check import CALL, PING
 from terminalbench.llm.local.spec import parse_local
-from terminalbench.llm.model import ModelError, ModelFault
+from terminalbench.llm.model import Message, ModelError, ModelFault, Options, chat_model
 from terminalbench.llm.ollama import WINDOW, ChatReply, OllamaServer, ServedModel, server_url
-from terminalbench.overnight.probe import ProbeReport, ProbeRequest
 from terminalbench.registry import import_path
 from terminalbench.runner.executors.local import ask
+
+_TOKENS = 16
+"""The longest answer: some providers refuse to be asked for less."""
+
+
+class ProbeRequest(msgspec.Struct, frozen=True):
+    """The model as `llm` names it. `short`: it can be asked for a short answer."""
+
+    model: str
+    short: bool = True
+
+
+class ProbeReport(msgspec.Struct, frozen=True):
+    """The model that answered; else what is wrong, and the next step."""
+
+    model: str | None = None
+    what: str | None = None
+    hint: str | None = None
+
 
 _LOAD_SEC = 600.0
 """How long a server may take to load a model and begin its answer."""
@@ -151,7 +171,12 @@ def _asked_of_claude(model: str | None, environment: Mapping[str, str]) -> Probe
 def _answers(spec: str, request: ProbeRequest, environment: Mapping[str, str]) -> str:
     try:
         report = ask(
-            "terminalbench.overnight.probe:probe", request, ProbeReport, environment, _PROBE_SEC, "asking the model"
+            "terminalbench.overnight.live_check:probe",
+            request,
+            ProbeReport,
+            environment,
+            _PROBE_SEC,
+            "asking the model",
         )
     except TbenchError as error:
         raise _refused(spec, error.what, error.hint) from None
@@ -195,3 +220,14 @@ def _tools(server: OllamaServer, served: ServedModel, window: int, options: Mapp
 
 def _refused(spec: str, what: str, hint: str | None = None) -> UserError:
     return UserError(f'"{spec}": {what}', where="--model", hint=hint)
+
+
+def probe(request: ProbeRequest) -> ProbeReport:
+    """Ask, once."""
+    try:
+        model = chat_model(request.model, Options(output_tokens=_TOKENS) if request.short else Options())
+        model.ready()
+        reply = model.ask([Message("user", "Answer with the word ok.")])
+    except (ModelError, UserError) as error:
+        return ProbeReport(what=error.what, hint=error.hint)
+    return ProbeReport(model=reply.model)

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from terminalbench.campaign.folder import LiveReports, held
+from terminalbench.campaign import LiveReports, held
 from terminalbench.errors import (
     EXIT_FAILURE,
     EXIT_INCOMPLETE,
@@ -28,13 +28,12 @@ from terminalbench.overnight.morning import first_lines
 from terminalbench.overnight.night import IterationStatus, NightConfig, NightEvent, NightEventKind, NightState
 from terminalbench.overnight.scaling import Scaler, limits_of
 from terminalbench.overnight.summary import ProjectedNight, project
-from terminalbench.overnight.summary_model import NightSummary
+from terminalbench.overnight.summary_model import NightSummary, TrainedNight, training_stopped
 from terminalbench.overnight.supervisor import NightSupervisor
-from terminalbench.overnight.training_report import TrainedNight, training_stopped
 from terminalbench.runner.local_models import profile_models, served
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.worktree import unregister
-from terminalbench.text.paths import typed
+from terminalbench.text.names import typed
 
 REPORT_SEC = 60.0
 """So often the report is written anew while a night runs."""

@@ -9,8 +9,7 @@ from urllib.parse import quote
 from terminalbench.archivist.gains import GAINS
 from terminalbench.overnight.lessons_report import REFLECTIONS, lessons_lines
 from terminalbench.overnight.model_summary import Grouping, GroupRate, ModelSummary
-from terminalbench.overnight.summary_model import Flip, Incident, LostTrials, NightSummary, model_name
-from terminalbench.overnight.training_report import COMPARISONS
+from terminalbench.overnight.summary_model import COMPARISONS, Flip, Incident, LostTrials, NightSummary, model_name
 from terminalbench.records.counts import Counts
 from terminalbench.report.markdown import escaped
 from terminalbench.text.foreign import flat, short

@@ -47,16 +47,16 @@ from terminalbench.overnight.summary_model import (
     LostTrials,
     NightSummary,
     Scaling,
+    read_trained,
     timeline_of,
 )
-from terminalbench.overnight.training_report import read_trained
 from terminalbench.overnight.validation import Validation, validate
 from terminalbench.records.counts import Spend
 from terminalbench.records.episode import Episode
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import copied
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import plural
-from terminalbench.text.paths import typed
 
 _INCIDENTS = (NightEventKind.WORKER_LOST, NightEventKind.INCIDENT, NightEventKind.QUARANTINED, NightEventKind.RESUMED)
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from terminalbench.campaign import gate
+from terminalbench.campaign import GateStatus, follow, standing
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.harbor.limits.clock import AwakeClock
@@ -84,7 +84,7 @@ class NightSupervisor:
     look: Callable[["NightSupervisor"], None] = lambda _night: None
     scaler: Scaler | None = None
     hands: list[WorkerProcess] = field(default_factory=list)
-    standing: gate.GateStatus = field(default_factory=lambda: gate.GateStatus(0.0, 0))
+    standing: GateStatus = field(default_factory=lambda: GateStatus(0.0, 0))
     signals: int = 0
     _awake: AwakeClock = field(default_factory=AwakeClock)
     _looked: float = 0.0
@@ -305,8 +305,8 @@ class NightSupervisor:
     def _look_around(self) -> None:
         """Look once a second at the gate, the wall clock and the disk."""
         try:
-            moved = gate.follow(self.folder.gate_json, limits.until_of(self.config))
-            self.standing = gate.standing(self.folder.gate_json)
+            moved = follow(self.folder.gate_json, limits.until_of(self.config))
+            self.standing = standing(self.folder.gate_json)
         except (OSError, TbenchError, msgspec.DecodeError):
             moved = None  # a person is just writing it, or the disk is full: the next look tells
         self.state.deadline = self.standing.deadline

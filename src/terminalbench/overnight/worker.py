@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.campaign.gate import refusals
+from terminalbench.campaign import refusals
 from terminalbench.errors import (
     EXIT_FAILURE,
     EXIT_GATE,

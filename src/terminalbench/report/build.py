@@ -12,8 +12,7 @@ from terminalbench.experiments.plan import PlannedImages
 from terminalbench.experiments.tables import AnalysisTable, RunTable
 from terminalbench.index.queries import BatchView, TrialRow
 from terminalbench.index.totals import ProfileTotals, budget_use, profile_totals
-from terminalbench.records.setup import ON_HOST
-from terminalbench.records.trial import Finding, Outcome, TaskRef
+from terminalbench.records.trial import ON_HOST, Finding, Outcome, TaskRef
 from terminalbench.report import evidence
 from terminalbench.report.model import BatchLine, FlakyRow, ProfileLine, Report, ShownCause, TaskLine, TrialRef
 from terminalbench.report.sentences import next_steps

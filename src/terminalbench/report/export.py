@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from terminalbench.analytics.findings.failed_checks import failed_check
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.envfile import secrets_of
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import plan_or_none
 from terminalbench.index.results import Results, Table
 from terminalbench.json_files import encode_json
 from terminalbench.secrets.values import Secrets

@@ -9,8 +9,8 @@ from terminalbench.index.totals import budget_use, of_unknown_cost, raised_budge
 from terminalbench.records.trial import Outcome
 from terminalbench.runner.growth import is_quarantined
 from terminalbench.text.foreign import printable
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import dollars, percent, plural, some
-from terminalbench.text.paths import typed
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from shlex import quote
 from terminalbench.analytics.error_groups import FailureCause
 from terminalbench.analytics.model import Comparison, Contrast
 from terminalbench.report.model import DeliveryRow, ProfileLine, Report
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import amount, between, dollars, p_value, percent, percents, plural
-from terminalbench.text.paths import typed
 
 _MOST_TIMES = 5
 """Times as many attempts as there were: more are not advised to decide a contrast."""

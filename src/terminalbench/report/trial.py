@@ -34,14 +34,16 @@ from terminalbench.harbor.read import RESULT
 from terminalbench.harbor.read.suspicion import SafetyNote, read_safety
 from terminalbench.index.queries import TrialRow
 from terminalbench.json_files import decode_plain
-from terminalbench.records.setup import ON_HOST, SETUP_FILE, SetupNote
 from terminalbench.records.trial import (
     CLOCK_JUMPED,
     NO_ANSWER,
+    ON_HOST,
+    SETUP_FILE,
     Delivery,
     Outcome,
     ProviderWait,
     ReadState,
+    SetupNote,
     Trial,
     Usage,
 )
@@ -49,11 +51,10 @@ from terminalbench.secrets.values import NONE, Secrets
 from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import printable
-from terminalbench.text.names import named
+from terminalbench.text.names import from_here, named
 from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, moment, plural
 from terminalbench.text.numbers import tokens as token_count
 from terminalbench.text.outcomes import RUNNING, word
-from terminalbench.text.paths import from_here
 from terminalbench.text.reasons import doubt
 from terminalbench.text.table import wrapped
 

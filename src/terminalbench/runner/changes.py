@@ -34,8 +34,7 @@ from terminalbench.harbor.read.notes import SEEN, read_seen
 from terminalbench.json_files import read_json
 from terminalbench.runner.images import to_run
 from terminalbench.runner.waves import Cell
-from terminalbench.secrets.find import is_secret, references
-from terminalbench.secrets.patterns import VARIABLE_NAME
+from terminalbench.secrets.patterns import VARIABLE_NAME, is_secret, references
 from terminalbench.text.numbers import some
 
 _PASSING = ("__pycache__", "*.pyc", ".DS_Store", "*.swp", "*.swo", "*~")

@@ -17,7 +17,7 @@ from terminalbench.json_files import append_jsonl, read_json, read_jsonl
 from terminalbench.live.processes import live_processes
 from terminalbench.live.state import replay
 from terminalbench.records.event import Event, EventKind
-from terminalbench.text.paths import typed
+from terminalbench.text.names import typed
 
 TRIALS = ("cancel", "requeue")
 END_SEC = 90.0

@@ -13,7 +13,7 @@ from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import DEFAULT_ENV_FILE
 from terminalbench.experiments.task_folder import declared_names
 from terminalbench.registry import is_import_path
-from terminalbench.secrets.find import references, secret_names
+from terminalbench.secrets.patterns import references, secret_names
 from terminalbench.secrets.values import NAMES_VARIABLE
 
 PASSED_ON = re.compile(

@@ -19,8 +19,7 @@ from terminalbench.experiments.experiment import is_rebuilt
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedImages, PlannedTask
 from terminalbench.experiments.tables import RunTable
 from terminalbench.frozen import frozen
-from terminalbench.records.setup import ON_HOST
-from terminalbench.records.trial import TaskRef
+from terminalbench.records.trial import ON_HOST, TaskRef
 from terminalbench.runner.environment import FIXED
 from terminalbench.sandbox.builds.needs import (
     ImageReport,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import plan_or_none
 from terminalbench.json_files import read_jsonl, tail_jsonl
 from terminalbench.live.processes import (
     LiveProcess,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.files import read_plain
+from terminalbench.text.names import from_here
 from terminalbench.text.numbers import some
-from terminalbench.text.paths import from_here
 
 _TIMEOUT_SEC = 600
 _NO_LFS = ("filter.lfs.smudge=", "filter.lfs.process=", "filter.lfs.required=false")

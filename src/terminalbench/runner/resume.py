@@ -26,7 +26,7 @@ from terminalbench.harbor.jobs import wave_config, with_pins
 from terminalbench.harbor.limits.accounts import KnownCost
 from terminalbench.harbor.limits.control import ControlFile
 from terminalbench.harbor.preflight import JobRequest
-from terminalbench.index.plans import plan_or_none
+from terminalbench.index.places import plan_or_none
 from terminalbench.index.queries import BatchView, CellState, Rerun, held_trials, view_batch
 from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import append_jsonl, read_json, read_jsonl, write_json
@@ -63,10 +63,9 @@ from terminalbench.runner.run import (
     run_jobs,
 )
 from terminalbench.runner.waves import LOST, Cell, free_wave_name, lost_verdicts, next_wave, said, with_lost
-from terminalbench.secrets.find import references
-from terminalbench.text.names import fits, fits_one, is_task, unknown
+from terminalbench.secrets.patterns import references
+from terminalbench.text.names import fits, fits_one, is_task, typed, unknown
 from terminalbench.text.numbers import some
-from terminalbench.text.paths import typed
 from terminalbench.workflow.load import imports
 
 ALL_ERRORS = "all"

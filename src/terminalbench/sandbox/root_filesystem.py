@@ -20,7 +20,7 @@ from glob import glob
 from pathlib import Path
 
 from terminalbench.frozen import frozen
-from terminalbench.records.setup import ON_HOST
+from terminalbench.records.trial import ON_HOST
 from terminalbench.sandbox import cache as store
 from terminalbench.sandbox.errors import Refused, SandboxError
 

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import msgspec
 
 from terminalbench.json_files import decode_plain, write_json
-from terminalbench.records.setup import ATTEMPT, SETUP_FILE, SetupNote
+from terminalbench.records.trial import ATTEMPT, SETUP_FILE, SetupNote
 from terminalbench.sandbox import cache
 from terminalbench.sandbox.answers import CommandResult
 from terminalbench.sandbox.cache import LayerNote, exclusive, publish_layer, to_its_end

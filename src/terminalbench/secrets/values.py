@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 from terminalbench.files import open_plain, overwrite, read_plain, write_bytes
 from terminalbench.secrets import patterns
 from terminalbench.secrets.disguises import Disguises, may_be_split, may_hide
-from terminalbench.secrets.find import is_named_secret, is_word
+from terminalbench.secrets.patterns import is_named_secret, is_word
 
 _LEAST_ENCODED = 8
 """A shorter piece of base64 may stand in any file by chance."""

@@ -17,7 +17,7 @@ from terminalbench.experiments.agents import AgentInfo, agent_info, agent_names
 from terminalbench.experiments.command import command_profile, is_interpreter, words_of
 from terminalbench.experiments.network import base_urls_of
 from terminalbench.experiments.tables import SLUG
-from terminalbench.secrets.find import WEAK, WEAK_HINT, is_weak
+from terminalbench.secrets.patterns import WEAK, WEAK_HINT, is_weak
 from terminalbench.text.numbers import some
 from terminalbench.workflow.load import shipped
 

@@ -13,8 +13,8 @@ from terminalbench.json_files import encode_json
 from terminalbench.swebench_pro.error_analysis import LISTED, ArmRuns, ErrorAnalysis, Run, document, ordered
 from terminalbench.swebench_pro.rows import RunVerdict
 from terminalbench.text.foreign import flat, short
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import NOTHING, UNKNOWN, cost, count, duration, percent, plural, tokens
-from terminalbench.text.paths import typed
 from terminalbench.text.table import fitted
 
 REPORT, ERRORS = "final_error_analysis", "final_errors"

@@ -36,8 +36,7 @@ from terminalbench.swebench_pro import official
 from terminalbench.swebench_pro.convert import ROW_FILE
 from terminalbench.swebench_pro.instances import TaskInstance
 from terminalbench.swebench_pro.official import Checkout
-from terminalbench.swebench_pro.predictions import Predictions
-from terminalbench.swebench_pro.verdicts import FILE, PatchVerdict, VerdictState, merge
+from terminalbench.swebench_pro.predictions import FILE, PatchVerdict, Predictions, VerdictState, merge
 
 if TYPE_CHECKING:
     from terminalbench.lab.run import FinishedRun

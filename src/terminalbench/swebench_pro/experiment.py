@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from terminalbench.campaign.folder import LiveReports, held, refuse_differences
+from terminalbench.campaign import LiveReports, held, refuse_differences
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.config import load

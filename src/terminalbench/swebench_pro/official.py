@@ -25,8 +25,7 @@ from terminalbench.files import write_bytes
 from terminalbench.harbor.tampering import flags
 from terminalbench.json_files import encode_json, encode_line
 from terminalbench.swebench_pro.dataset import IMAGES, CellError, names
-from terminalbench.swebench_pro.predictions import Predictions
-from terminalbench.swebench_pro.verdicts import OFFICIAL, PatchVerdict, VerdictState
+from terminalbench.swebench_pro.predictions import OFFICIAL, PatchVerdict, Predictions, VerdictState
 
 PROGRAM = "swe_bench_pro_eval.py"
 REPOSITORY = "scaleapi/SWE-bench_Pro-os"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from terminalbench.campaign.folder import batches_below
+from terminalbench.campaign import batches_below
 from terminalbench.decode import NOT_DECODED, decode
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch

@@ -1,7 +1,11 @@
-"""The names of tasks and profiles as a person gives them, one or a glob; and the badge of an oracle profile. Pure."""
+"""The names of tasks and profiles as a person gives them, one or a glob; the badge of an oracle profile; and paths in
+messages and in the commands that messages name.
+"""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from pathlib import Path
+from shlex import quote
 
 from terminalbench.errors import UserError, did_you_mean
 
@@ -41,3 +45,18 @@ BADGE = " (oracle)"
 def named(profile: str, *, oracle: bool) -> str:
     """A profile in a table."""
     return f"{profile}{BADGE}" if oracle else profile
+
+
+def from_here(place: str | Path) -> str:
+    """A path as a person in the current folder would name it; whole where it is elsewhere, or that folder is gone."""
+    path = Path(place)
+    try:
+        here = Path.cwd()
+    except OSError:
+        return str(path)
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def typed(place: str | Path) -> str:
+    """The same in a command to be typed: quoted where a shell would take it apart."""
+    return quote(from_here(place))

@@ -14,8 +14,7 @@ import msgspec
 
 from terminalbench.analytics.model import Row
 from terminalbench.analytics.rows import rows_of
-from terminalbench.campaign.folder import find_labelled
-from terminalbench.campaign.gate import follow, refusals, standing
+from terminalbench.campaign import find_labelled, follow, refusals, standing
 from terminalbench.errors import Incomplete, Interrupted, UserError
 from terminalbench.experiments.batch import Batch, batch_numbers
 from terminalbench.experiments.experiment import Task
@@ -28,7 +27,7 @@ from terminalbench.index.scan import scan_batch
 from terminalbench.json_files import read_json, write_json
 from terminalbench.lab.resume import resume
 from terminalbench.lab.run import FinishedRun, run
-from terminalbench.overnight.training_report import TrainingStep
+from terminalbench.overnight.summary_model import TrainingStep
 from terminalbench.records.counts import Spend
 from terminalbench.records.event import Event, EventKind
 from terminalbench.records.values import known_total

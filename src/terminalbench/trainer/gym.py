@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from terminalbench.campaign.folder import labels_of
+from terminalbench.campaign import labels_of
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
 from terminalbench.experiments.experiment import Task

@@ -20,10 +20,10 @@ from terminalbench.overnight.begin import DEFAULT_ITERATIONS, NightRequest, Prep
 from terminalbench.overnight.loop import NightEnd, NightListener, Tell
 from terminalbench.overnight.night import NightTraining
 from terminalbench.overnight.nights import config_of
-from terminalbench.overnight.training_report import TrainedNight, TrainingStep
+from terminalbench.overnight.summary_model import TrainedNight, TrainingStep
 from terminalbench.records.values import known_total
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import cost
-from terminalbench.text.paths import typed
 from terminalbench.trainer.batches import NightLimits, TrainingBatches, TrainingStopped
 from terminalbench.trainer.check import check_before_run
 from terminalbench.trainer.journal import NightEntry, read_nights, read_sealed

@@ -17,7 +17,7 @@ import msgspec
 
 from terminalbench.analytics.power import fewest_units
 from terminalbench.analytics.stats import nominal_level
-from terminalbench.campaign.folder import held
+from terminalbench.campaign import held
 from terminalbench.decode import decode
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.experiments.config import is_experiment
@@ -31,8 +31,8 @@ from terminalbench.locks import changing
 from terminalbench.overnight.suite import task_digest
 from terminalbench.records.values import stamp
 from terminalbench.strict import Problems, given, read, read_toml
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import dollars, plural, some
-from terminalbench.text.paths import typed
 from terminalbench.trainer.environments import Environment, open_environment
 from terminalbench.trainer.gate import alpha_of
 from terminalbench.trainer.gym import Gym, Shares, Split, unit_of

@@ -11,8 +11,8 @@ from terminalbench.json_files import read_json
 from terminalbench.locks import living_owner
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import flat
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import between, cost, percent, plural, points
-from terminalbench.text.paths import typed
 from terminalbench.trainer.environments import open_environment
 from terminalbench.trainer.gate import GateAction, GateVerdict
 from terminalbench.trainer.gym import Gym, outside_line

@@ -26,7 +26,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from terminalbench.text.paths import typed
+from terminalbench.text.names import typed
 from terminalbench.text.screen import driver
 from terminalbench.watch.terminal import RESET, Controls, Terminal, TerminalInput, ViewEnd, keys, usable
 

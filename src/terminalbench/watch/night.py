@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 from rich.text import Text
 
-from terminalbench.campaign.gate import GateStatus, standing
+from terminalbench.campaign import GateStatus, standing
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.batch import Batch
 from terminalbench.json_files import decode_plain, read_json, tail_jsonl
@@ -37,8 +37,7 @@ from terminalbench.overnight.night import (
     iterations_said,
 )
 from terminalbench.overnight.nights import LARGEST, config_of
-from terminalbench.overnight.summary_model import NightSummary
-from terminalbench.overnight.training_report import TrainedNight, read_trained, step_parts
+from terminalbench.overnight.summary_model import NightSummary, TrainedNight, read_trained, step_parts
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, plural
 from terminalbench.watch.layout import Column, LinePiece, clean, cut, joined, table
 from terminalbench.watch.tables import NARROW, counted

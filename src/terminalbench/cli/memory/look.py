@@ -13,8 +13,8 @@ from terminalbench.cli.options import PATH, json_option, results_option, root_op
 from terminalbench.cli.output import print_json, say, text_width
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
 from terminalbench.text.foreign import printable, visible
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import moment, plural, points, some
-from terminalbench.text.paths import typed
 from terminalbench.text.table import columns, fitted, wrapped
 
 if TYPE_CHECKING:

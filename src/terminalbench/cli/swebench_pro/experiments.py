@@ -14,7 +14,7 @@ from terminalbench.cli.swebench_pro import (
     picks_of,
 )
 from terminalbench.errors import EXIT_OK, UserError
-from terminalbench.text.paths import typed
+from terminalbench.text.names import typed
 
 if TYPE_CHECKING:
     from terminalbench.swebench_pro.instances import Picks, TaskInstance

@@ -9,8 +9,8 @@ from terminalbench.cli.options import PATH, json_option
 from terminalbench.cli.output import print_json
 from terminalbench.cli.swebench_pro import instance_picks, picks_of
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
+from terminalbench.text.names import typed
 from terminalbench.text.numbers import plural
-from terminalbench.text.paths import typed
 from terminalbench.text.table import columns
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from terminalbench.cli.output import print_json, text_width
 from terminalbench.cli.swebench_pro import executor_option, results_file_option, shard_option
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.text.foreign import printable
+from terminalbench.text.names import from_here, typed
 from terminalbench.text.numbers import NOTHING, plural, some, tokens
-from terminalbench.text.paths import from_here, typed
 from terminalbench.text.table import fitted
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _tell(arm: "Predictions") -> None:
 
 
 def _show(done: "EvaluationResult", given: "Sequence[Predictions]", *, as_json: bool) -> None:
-    from terminalbench.swebench_pro.verdicts import count
+    from terminalbench.swebench_pro.predictions import count
 
     counts = {arm.arm: count(one for one in done.verdicts if one.arm == arm.arm) for arm in given}
     for problem in done.problems:
@@ -263,9 +263,8 @@ def project_command(batches: tuple[str, ...], output_dir: Path | None, submissio
     files: you can delete them at any time.
     """
     from terminalbench.swebench_pro.output import batches_of
-    from terminalbench.swebench_pro.predictions import write_submission
+    from terminalbench.swebench_pro.predictions import merge_evaluations, write_submission
     from terminalbench.swebench_pro.projections import project
-    from terminalbench.swebench_pro.verdicts import merge_evaluations
 
     found, output = batches_of(batches, output_dir)
     made = project(found, output)

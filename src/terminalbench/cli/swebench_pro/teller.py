@@ -27,7 +27,7 @@ class ArmTeller(RunTeller):
         super().__init__(quiet=False)
         self._arms = None
         if watch:
-            from terminalbench.watch.arms import ArmsWatch
+            from terminalbench.watch.follow import ArmsWatch
 
             self._arms = ArmsWatch()
         self._log = ExperimentLog(log_file) if log_file is not None else None

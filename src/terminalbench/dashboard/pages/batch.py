@@ -11,9 +11,8 @@ from terminalbench.dashboard.findings import Failures, batch_failures, classify_
 from terminalbench.dashboard.frame import Crumb, CsvTable, Page, PageRequest
 from terminalbench.dashboard.links import compare_path, experiment_path, night_path, training_path, why_path
 from terminalbench.dashboard.live import ShownState, named, outcome_bars, place, running_cells, waits
-from terminalbench.dashboard.pages.charts import has_instances
 from terminalbench.dashboard.pages.lists import trial_table
-from terminalbench.dashboard.pages.verdicts import ShownComparison, batch_verdict, contrast_table
+from terminalbench.dashboard.pages.verdicts import ShownComparison, batch_verdict, contrast_table, has_instances
 from terminalbench.dashboard.site import Site
 from terminalbench.decode import decode
 from terminalbench.experiments.plan import Plan, ProfileRecord

@@ -11,7 +11,7 @@ from typing import Any
 
 from terminalbench.analytics.atif import CallResult, StepHead, Trajectory, TrajectoryCall, TrajectoryStep
 from terminalbench.analytics.findings.actions import actions_of_step, taxonomy_for
-from terminalbench.dashboard.foreign_html import is_diff
+from terminalbench.dashboard.render import is_diff
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import visible
 

@@ -16,8 +16,7 @@ import msgspec
 from terminalbench.experiments.lessons import OPTION, is_wrapped, unwrapped
 from terminalbench.experiments.profiles import SNAPSHOT
 from terminalbench.json_files import decode_plain
-from terminalbench.secrets.find import is_secret, looks_secret
-from terminalbench.secrets.patterns import VARIABLE_NAME
+from terminalbench.secrets.patterns import VARIABLE_NAME, is_secret, looks_secret
 
 HIDDEN = "[hidden]"
 _MASKED = "****"

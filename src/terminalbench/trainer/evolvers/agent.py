@@ -29,9 +29,8 @@ from terminalbench.files import write_text
 from terminalbench.records.values import known_total
 from terminalbench.trainer.batches import EDITOR, AttemptPlan, BatchPart, TrainingBatches, spread
 from terminalbench.trainer.environments import open_environment
-from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
 from terminalbench.trainer.evolvers.reflect import FIRST_SHARE, SHOWN_CLUSTERS, question
-from terminalbench.trainer.evolvers.search import Search, clusters
+from terminalbench.trainer.evolvers.search import Proposal, Search, SearchStopped, clusters
 from terminalbench.trainer.journal import ModelSpend, RefusedChange
 from terminalbench.trainer.tables import EVOLVER_SHARE, agent_usd
 from terminalbench.trainer.variants import Change, ResolvedProfile, sections_of

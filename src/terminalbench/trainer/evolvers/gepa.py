@@ -18,9 +18,8 @@ from terminalbench.experiments.experiment import Task
 from terminalbench.llm.model import Message, schema_of
 from terminalbench.records.trial import Outcome
 from terminalbench.text.numbers import plural
-from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
 from terminalbench.trainer.evolvers.reflect import ADVICE, SHOWN_TOKENS, SearchModel, shown_attempt
-from terminalbench.trainer.evolvers.search import Search, attempts_on, clusters
+from terminalbench.trainer.evolvers.search import Proposal, Search, SearchStopped, attempts_on, clusters
 from terminalbench.trainer.variants import LONGEST, Change
 
 type Candidate = dict[str, str]

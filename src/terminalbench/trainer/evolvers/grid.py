@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from terminalbench.errors import UserError
-from terminalbench.trainer.evolvers.protocol import Proposal
-from terminalbench.trainer.evolvers.search import Search
+from terminalbench.trainer.evolvers.search import Proposal, Search
 from terminalbench.trainer.tables import RangeTable
 from terminalbench.trainer.variants import Change
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from terminalbench.errors import UserError
-from terminalbench.trainer.evolvers.protocol import Proposal
-from terminalbench.trainer.evolvers.search import Search
+from terminalbench.trainer.evolvers.search import Proposal, Search
 
 
 class ListedEvolver:

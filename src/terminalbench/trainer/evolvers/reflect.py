@@ -21,8 +21,7 @@ from terminalbench.llm.replay import request_digest
 from terminalbench.records.values import known_total
 from terminalbench.text.numbers import percent, plural
 from terminalbench.trainer.batches import TrainingStopped, spread
-from terminalbench.trainer.evolvers.protocol import Proposal, SearchStopped
-from terminalbench.trainer.evolvers.search import Cluster, Search, clusters
+from terminalbench.trainer.evolvers.search import Cluster, Proposal, Search, SearchStopped, clusters
 from terminalbench.trainer.journal import ModelSpend
 from terminalbench.trainer.variants import LONGEST, Change
 

@@ -7,11 +7,11 @@ clustered by their class (docs/analysis.md), or by a guard of a workflow that re
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -28,15 +28,47 @@ from terminalbench.json_files import append_jsonl, read_log
 from terminalbench.records.lesson import Lesson
 from terminalbench.text.foreign import printable
 from terminalbench.trainer.batches import AttemptPlan, NightLimits, TrialCounter
-from terminalbench.trainer.evolvers.protocol import Evolver, Proposal, SearchStopped
 from terminalbench.trainer.journal import ModelSpend, NightEntry, RefusedChange, seed_of
 from terminalbench.trainer.lineage import Lineage, LineageStore
 from terminalbench.trainer.plan import TrainingPlan
-from terminalbench.trainer.variants import ResolvedProfile, changed, refuse_reason, resolved, sections_of
+from terminalbench.trainer.variants import Change, ResolvedProfile, changed, refuse_reason, resolved, sections_of
 
 RECENT = 8
 """So many batches back a profile's trials are looked at."""
 GUARD = "guard:"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change to try. `parent` is the profile that it changes, None for the champion.
+
+    `source` says what it was made from where the evolver's name does not; `evidence` are the trials that it rests on.
+    """
+
+    change: Change
+    parent: str | None = None
+    source: str = ""
+    evidence: tuple[str, ...] = ()
+
+
+class SearchStopped(TbenchError):
+    """The search of this night ends early, with the reason; what was proposed before is explored."""
+
+
+class Evolver(Protocol):
+    """Proposes variants, asked once a night; what it needs it gets from the night's `Search`.
+
+    It decides nothing about profiles that are deployed or claimed: what it proposes is ranked on train by the night,
+    and confirmed on dev, which it never sees. To measure something itself it asks `Search.measure`, an ordinary batch.
+    It must propose the same when it is asked again in the same night: all that could come out otherwise a second time
+    (a model's answer, an agent's edit) goes through `Search.once`.
+    """
+
+    def propose(self, search: "Search") -> Iterator[Proposal]:
+        """The proposals of a night, best first. The night takes the first few that can be made; may raise
+        SearchStopped.
+        """
+        ...
 
 
 @dataclass(frozen=True)

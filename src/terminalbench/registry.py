@@ -59,7 +59,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "lint": "terminalbench.workflow.guards.patch:LintGuard",
         "review_schema": "terminalbench.workflow.guards.claims:ReviewSchemaGuard",
         "review": "terminalbench.workflow.guards.claims:ReviewGuard",
-        "composite": "terminalbench.workflow.guards.result:CompositeGuard",
+        "composite": "terminalbench.workflow.guards.claims:CompositeGuard",
     },
     "memories": {
         "archivist": "terminalbench.archivist.snapshots:take_snapshot",

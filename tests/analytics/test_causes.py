@@ -7,7 +7,7 @@ from support.results import make_plan, make_trial
 from terminalbench.analytics.error_groups import deciding_step
 from terminalbench.analytics.findings.failure import FAILURE_CLASSES
 from terminalbench.experiments.batch import allocate
-from terminalbench.report.write import explained, open_source
+from terminalbench.lab.analyze import explained, open_source
 from terminalbench.text.reasons import FAILURES, failure_advice, failure_words
 
 

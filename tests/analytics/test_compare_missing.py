@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from support.rows import Marks, contrast, rows, settings, table
 from terminalbench.analytics.compare import compare
-from terminalbench.analytics.gate import gate
 from terminalbench.analytics.model import Contrast
 from terminalbench.analytics.settings import ComparisonSettings
 from terminalbench.index.queries import Rerun
+from terminalbench.lab.compare import gate
 from terminalbench.records.trial import Outcome
 from terminalbench.report.comparison import comparison_text
 from terminalbench.report.sentences import looks_sentence, missing_sentence

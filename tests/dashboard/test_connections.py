@@ -10,7 +10,7 @@ import pytest
 
 from support.dashboard import Root
 from terminalbench.dashboard import app, serve
-from terminalbench.dashboard.security import make_access
+from terminalbench.dashboard.app import make_access
 from terminalbench.dashboard.serve import SiteServer, _bind
 
 PATIENCE_SEC = 60

@@ -9,8 +9,7 @@ import pytest
 from support.dashboard import Http, Root, add_trajectory, steps, trial
 from support.results import STAMP
 from terminalbench.dashboard.answers import answer
-from terminalbench.dashboard.app import make_app
-from terminalbench.dashboard.security import make_access
+from terminalbench.dashboard.app import make_access, make_app
 from terminalbench.text.foreign import visible
 
 SCRIPT = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>{{ 7*7 }}{% raw %}</pre></main>"

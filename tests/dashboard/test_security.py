@@ -11,7 +11,7 @@ import pytest
 
 from support.dashboard import Http, Root, trial
 from terminalbench.dashboard import app
-from terminalbench.dashboard.security import COOKIE, Access, host_name, make_access
+from terminalbench.dashboard.app import COOKIE, Access, host_name, make_access
 
 TOKEN = "x" * 32
 

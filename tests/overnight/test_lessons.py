@@ -22,8 +22,13 @@ from terminalbench.harbor.limits.accounts import Account
 from terminalbench.harbor.limits.gate import change_account, change_shared, share_gate
 from terminalbench.json_files import read_jsonl
 from terminalbench.overnight.begin import NightRequest, go_on
-from terminalbench.overnight.control_profiles import night_lessons, profiles_by_lessons, with_lessons
-from terminalbench.overnight.iteration_files import labelled, project_delta
+from terminalbench.overnight.iteration_files import (
+    labelled,
+    night_lessons,
+    profiles_by_lessons,
+    project_delta,
+    with_lessons,
+)
 from terminalbench.overnight.lessons import learn_from, memory_of
 from terminalbench.overnight.lessons_report import Reflection, read_reflection
 from terminalbench.overnight.morning import render_markdown

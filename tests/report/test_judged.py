@@ -9,11 +9,11 @@ from support.results import STAMP, make_plan, make_trial
 from terminalbench.experiments.batch import allocate
 from terminalbench.index.queries import CellState, TrialRow
 from terminalbench.json_files import append_jsonl
+from terminalbench.lab.analyze import explained, open_source
 from terminalbench.records.trial import Finding
 from terminalbench.report.build import build_report
 from terminalbench.report.evidence import by_trial, judged
 from terminalbench.report.model import TrialRef
-from terminalbench.report.write import explained, open_source
 
 
 def _row(cell: CellState) -> TrialRow | None:

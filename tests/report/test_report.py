@@ -14,13 +14,13 @@ from support.reports import SMALL, large, make_comparison, make_view, measured
 from terminalbench.analytics.error_groups import FailureCause
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch
+from terminalbench.lab.analyze import write_report
 from terminalbench.records.trial import Usage
 from terminalbench.report.build import ReportInput, build_report
 from terminalbench.report.html import LINKED_TRIALS, render_html
 from terminalbench.report.markdown import render_markdown
 from terminalbench.report.pictures import write_pictures
 from terminalbench.report.sentences import headlines, next_steps
-from terminalbench.report.write import write_report
 from terminalbench.version import __version__
 
 GOLDEN = REPO / "tests" / "golden" / "report"

@@ -39,7 +39,7 @@ from terminalbench.archivist.utility import (
 )
 from terminalbench.experiments.lessons import EligibleLesson, Snapshot, draw
 from terminalbench.index.database import migrate, opened
-from terminalbench.overnight.control_profiles import control_every
+from terminalbench.overnight.iteration_files import control_every
 from terminalbench.records.lesson import Lesson, LessonState, Utility
 from terminalbench.records.trial import TaskRef
 

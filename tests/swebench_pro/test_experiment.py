@@ -31,9 +31,9 @@ from terminalbench.swebench_pro.arms import (
     price_of,
     refuse_unknown_provider,
 )
+from terminalbench.swebench_pro.convert import Picks, TaskInstance, select
 from terminalbench.swebench_pro.experiment import ExperimentRequest, at_start, document, orders, run_experiment, shares
-from terminalbench.swebench_pro.instances import Picks, TaskInstance, select
-from terminalbench.swebench_pro.output import Output
+from terminalbench.swebench_pro.projections import Output
 
 
 def wanted(tmp_path: Path, **more: Any) -> ExperimentRequest:

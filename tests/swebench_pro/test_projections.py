@@ -16,10 +16,9 @@ from terminalbench.campaign import LiveReports
 from terminalbench.cli.main import main
 from terminalbench.experiments.batch import Batch
 from terminalbench.swebench_pro.dag import ArtifactStatus, build
-from terminalbench.swebench_pro.output import history_of
 from terminalbench.swebench_pro.predictions import PatchVerdict, VerdictState, merge, write_submission
 from terminalbench.swebench_pro.predictions import read_verdicts as read_verdicts
-from terminalbench.swebench_pro.projections import project
+from terminalbench.swebench_pro.projections import history_of, project
 from terminalbench.swebench_pro.rows import RunVerdict, read_results
 from terminalbench.workflow.history import fold
 from terminalbench.workflow.trace import trace_file

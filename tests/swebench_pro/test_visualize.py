@@ -14,7 +14,7 @@ from terminalbench.cli.main import main
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.index.results import open_view
-from terminalbench.swebench_pro.instances import short_id
+from terminalbench.swebench_pro.convert import short_id
 from terminalbench.swebench_pro.projections import project
 from terminalbench.swebench_pro.rows import ResultRow, RunVerdict, read_arms, read_results
 from terminalbench.swebench_pro.visualize import make_charts, with_verdicts

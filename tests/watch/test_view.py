@@ -19,9 +19,8 @@ from terminalbench.live.state import LiveState, replay
 from terminalbench.records.event import Event
 from terminalbench.records.trial import TaskRef
 from terminalbench.watch.follow import Lines
-from terminalbench.watch.layout import Column, cut, sentence, table
 from terminalbench.watch.logs import LogTail
-from terminalbench.watch.tables import Frame
+from terminalbench.watch.tables import Column, Frame, cut, sentence, table
 from terminalbench.watch.terminal import Controls, ScreenMode
 from terminalbench.watch.view import render
 

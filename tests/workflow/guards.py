@@ -15,7 +15,7 @@ from terminalbench.workflow.generators import (
     WrittenTest,
     content_of,
 )
-from terminalbench.workflow.guards.result import FEEDBACK_CHARS
+from terminalbench.workflow.guards.claims import FEEDBACK_CHARS
 from terminalbench.workflow.model import Artifact, GuardContext, GuardResult, Kind
 from terminalbench.workflow.runners import CaseReport, CaseVerdict, run_test
 from workflow.workspace import FolderWorkspace

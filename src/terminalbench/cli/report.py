@@ -126,7 +126,7 @@ def view_command(results: Path | None, port: int, host: str, open_browser: bool,
         for line in done.left_out:
             click.echo(f"left out: {line}", err=True)
         return
-    from terminalbench.dashboard.security import make_access
+    from terminalbench.dashboard.app import make_access
     from terminalbench.dashboard.serve import serve
 
     access = make_access(host, _token())
@@ -145,7 +145,7 @@ def _opened(target: Path) -> Path:
 
 
 def _token() -> str | None:
-    from terminalbench.dashboard.security import TOKEN_VARIABLE
+    from terminalbench.dashboard.app import TOKEN_VARIABLE
 
     token = os.environ.get(TOKEN_VARIABLE)
     if token is None:

@@ -22,11 +22,10 @@ from typing import override
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from terminalbench.dashboard.app import make_app
+from terminalbench.dashboard.app import Access, make_app
 from terminalbench.dashboard.frame import NotFound
 from terminalbench.dashboard.pages.batch import prepare_batch
 from terminalbench.dashboard.render import environment
-from terminalbench.dashboard.security import Access
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch

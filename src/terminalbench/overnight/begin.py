@@ -22,10 +22,16 @@ from terminalbench.files import write_bytes
 from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.json_files import read_json, write_json
 from terminalbench.overnight import limits
-from terminalbench.overnight.control_profiles import night_lessons, of_one_model, with_lessons
 from terminalbench.overnight.decisions import nothing_left, seed_of, until_moment
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.iteration_files import labelled, load_base, make_base
+from terminalbench.overnight.iteration_files import (
+    labelled,
+    load_base,
+    make_base,
+    night_lessons,
+    of_one_model,
+    with_lessons,
+)
 from terminalbench.overnight.models import (
     ModelSpec,
     check_model,

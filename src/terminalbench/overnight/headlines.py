@@ -8,8 +8,8 @@ from pathlib import Path
 from shlex import quote
 
 from terminalbench.archivist.gains import KINDS, Gain
-from terminalbench.overnight.control_profiles import is_with_lessons
 from terminalbench.overnight.delta import ALPHA, level
+from terminalbench.overnight.iteration_files import is_with_lessons
 from terminalbench.overnight.lessons_report import gained
 from terminalbench.overnight.model_summary import ModelSummary
 from terminalbench.overnight.night import IterationStatus, NightEventKind, iterations_said

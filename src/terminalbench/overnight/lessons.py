@@ -28,9 +28,8 @@ from terminalbench.json_files import decode_plain, write_json
 from terminalbench.llm.ask import RetryPatience
 from terminalbench.llm.model import ChatModel, Message, ModelError, Reply, Schema, TokenCount, TokenPrice, chat_model
 from terminalbench.llm.replay import RecordedAnswer, request_digest
-from terminalbench.overnight.control_profiles import profiles_by_lessons
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.overnight.iteration_files import ProjectedIteration
+from terminalbench.overnight.iteration_files import ProjectedIteration, profiles_by_lessons
 from terminalbench.overnight.lessons_report import Reflection, all_reflections, read_reflection
 from terminalbench.overnight.night import NightConfig, NightLessons
 from terminalbench.records.lesson import LessonState

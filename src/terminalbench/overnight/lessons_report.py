@@ -13,8 +13,8 @@ from terminalbench.archivist.store import open_store
 from terminalbench.archivist.utility import chance_of_harm, is_proven, prior
 from terminalbench.errors import TbenchError
 from terminalbench.json_files import decode_plain
-from terminalbench.overnight.control_profiles import is_with_lessons, without_controls
 from terminalbench.overnight.folder import NightFolder
+from terminalbench.overnight.iteration_files import is_with_lessons, without_controls
 from terminalbench.overnight.night import NightConfig
 from terminalbench.records.lesson import Lesson, LessonState
 from terminalbench.records.values import known_total

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from terminalbench.records.values import known_total
-from terminalbench.swebench_pro.output import DAGS, TRACES, history_of
+from terminalbench.swebench_pro.projections import DAGS, TRACES, history_of
 from terminalbench.swebench_pro.rows import ResultRow, ResultRows, RunVerdict, read_results
 from terminalbench.text.foreign import flat
 from terminalbench.text.names import named

@@ -33,8 +33,7 @@ from terminalbench.lab.run import Told, run
 from terminalbench.records.trial import Outcome
 from terminalbench.runner.resume import ALL_ERRORS
 from terminalbench.swebench_pro import official
-from terminalbench.swebench_pro.convert import ROW_FILE
-from terminalbench.swebench_pro.instances import TaskInstance
+from terminalbench.swebench_pro.convert import ROW_FILE, TaskInstance
 from terminalbench.swebench_pro.official import Checkout
 from terminalbench.swebench_pro.predictions import FILE, PatchVerdict, Predictions, VerdictState, merge
 

@@ -36,10 +36,9 @@ from terminalbench.records.event import Event, EventKind
 from terminalbench.runner.growth import changed_settings
 from terminalbench.runner.run import Listener
 from terminalbench.swebench_pro.arms import ArmModel, arm_profiles, hand_over_key, own_model, refuse_unknown_provider
-from terminalbench.swebench_pro.instances import TaskInstance
-from terminalbench.swebench_pro.output import SLUG as BATCH_SLUG
-from terminalbench.swebench_pro.output import Output
-from terminalbench.swebench_pro.projections import ProjectionFiles, project
+from terminalbench.swebench_pro.convert import TaskInstance
+from terminalbench.swebench_pro.projections import SLUG as BATCH_SLUG
+from terminalbench.swebench_pro.projections import Output, ProjectionFiles, project
 from terminalbench.swebench_pro.rows import BASELINE, ResultRow
 from terminalbench.text.numbers import some
 

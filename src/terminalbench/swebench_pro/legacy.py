@@ -18,8 +18,7 @@ from terminalbench.files import read_plain
 from terminalbench.json_files import encode_line
 from terminalbench.records.trial import Usage
 from terminalbench.records.values import known_total
-from terminalbench.swebench_pro.output import DAGS, TRACES, older_events
-from terminalbench.swebench_pro.projections import RunSource
+from terminalbench.swebench_pro.projections import DAGS, TRACES, RunSource, older_events
 from terminalbench.swebench_pro.rows import RESULTS, ResultRow, RunVerdict, place, read_results
 from terminalbench.workflow.history import History, fold
 from terminalbench.workflow.model import Artifact, Kind

@@ -27,7 +27,7 @@ from terminalbench.report.charts.heatmap import HeatCell, HeatRow, heat_map
 from terminalbench.report.charts.scatter import pareto
 from terminalbench.report.charts.svg import esc
 from terminalbench.report.pictures import COST_AXIS, HEAT_ROWS, forest_chart, front_points
-from terminalbench.swebench_pro.instances import short_id
+from terminalbench.swebench_pro.convert import short_id
 from terminalbench.swebench_pro.rows import BASELINE, ResultRow, RunVerdict
 from terminalbench.text.numbers import plural, some, tokens
 

@@ -27,8 +27,7 @@ from terminalbench.text.numbers import duration, plural
 from terminalbench.text.outcomes import ending
 from terminalbench.text.screen import driver
 from terminalbench.watch.attached import POLL_SEC, AttachableView, OwnView
-from terminalbench.watch.layout import Column, clean, cut, fit, table
-from terminalbench.watch.tables import cost, counted, price, took
+from terminalbench.watch.tables import Column, clean, cost, counted, cut, fit, price, table, took
 
 _END_SEC = 5.0
 _SILENT = ("job_started", "job_ended", "trial_started", "trial_phase", "trial_cancelled", "heartbeat")

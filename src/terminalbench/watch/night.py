@@ -39,8 +39,7 @@ from terminalbench.overnight.night import (
 from terminalbench.overnight.nights import LARGEST, config_of
 from terminalbench.overnight.summary_model import NightSummary, TrainedNight, read_trained, step_parts
 from terminalbench.text.numbers import NOTHING, cost, dollars, duration, plural
-from terminalbench.watch.layout import Column, LinePiece, clean, cut, joined, table
-from terminalbench.watch.tables import NARROW, counted
+from terminalbench.watch.tables import NARROW, Column, LinePiece, clean, counted, cut, joined, table
 from terminalbench.watch.terminal import Controls, ScreenMode
 from terminalbench.watch.view import ModeWords, text_page, with_bar, with_mode
 

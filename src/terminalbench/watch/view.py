@@ -16,9 +16,22 @@ from terminalbench.live.state import LiveState
 from terminalbench.records.trial import Outcome
 from terminalbench.text.numbers import duration, percent, plural, size
 from terminalbench.text.outcomes import word
-from terminalbench.watch.layout import LinePiece, clean, cut, fit, joined, sentence
 from terminalbench.watch.logs import TAIL_BYTES, check_of, last_sign, read_tail, spent_of
-from terminalbench.watch.tables import NARROW, Frame, cost, error_lines, finished_lines, profile_lines, running_lines
+from terminalbench.watch.tables import (
+    NARROW,
+    Frame,
+    LinePiece,
+    clean,
+    cost,
+    cut,
+    error_lines,
+    finished_lines,
+    fit,
+    joined,
+    profile_lines,
+    running_lines,
+    sentence,
+)
 from terminalbench.watch.terminal import Controls, ScreenMode
 
 _SHORTEST_BAR, _LONGEST_BAR, SHORTEST_NAME = 8, 30, 10

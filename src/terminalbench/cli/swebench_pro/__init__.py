@@ -9,7 +9,7 @@ from terminalbench.cli.commands import GROUPS, group
 from terminalbench.cli.options import PATH
 
 if TYPE_CHECKING:
-    from terminalbench.swebench_pro.instances import Picks
+    from terminalbench.swebench_pro.convert import Picks
 
 
 MODULES = {name: title.lower() for title, commands in GROUPS["swebench-pro"].items() for name in commands}
@@ -53,8 +53,8 @@ executor_option: Any = click.option(
 
 def picks_of(given: dict[str, Any]) -> "Picks":
     """Return what the options of `instance_picks` pick; they are taken out of `given`."""
+    from terminalbench.swebench_pro.convert import Picks
     from terminalbench.swebench_pro.dataset import language_of, parts_of
-    from terminalbench.swebench_pro.instances import Picks
 
     language = given.pop("language")
     return Picks(

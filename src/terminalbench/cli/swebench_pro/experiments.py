@@ -17,8 +17,8 @@ from terminalbench.errors import EXIT_OK, UserError
 from terminalbench.text.names import typed
 
 if TYPE_CHECKING:
-    from terminalbench.swebench_pro.instances import Picks, TaskInstance
-    from terminalbench.swebench_pro.output import Output
+    from terminalbench.swebench_pro.convert import Picks, TaskInstance
+    from terminalbench.swebench_pro.projections import Output
 
 
 _MODEL = "moonshotai/kimi-k2-0905"
@@ -99,13 +99,13 @@ def experiment_command(
     LLM_API_KEY, or from the provider's own variable; it is never an argument and never written. Exit codes are those of
     tbench run.
     """
+    from terminalbench.cli.progress import ArmTeller
     from terminalbench.cli.run import show_end
-    from terminalbench.cli.swebench_pro.teller import ArmTeller
     from terminalbench.experiments.environments import usual_environment
     from terminalbench.report.run_end import ResumeWords
     from terminalbench.swebench_pro.arms import ArmModel, price_of
     from terminalbench.swebench_pro.experiment import ExperimentRequest, run_experiment
-    from terminalbench.swebench_pro.output import Output
+    from terminalbench.swebench_pro.projections import Output
 
     given["container_env"] = given["container_env"] or usual_environment()
     names = tuple(filter(None, (arm.strip() for arm in arms.split(","))))
@@ -143,7 +143,7 @@ def experiment_command(
 
 def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Path, tuple[TaskInstance, ...]]":
     """The folder of tasks, made of rows where those are named, and the instances that are wanted of it."""
-    from terminalbench.swebench_pro.instances import read_folder, select
+    from terminalbench.swebench_pro.convert import read_folder, select
 
     folder, picks = Path(tasks), picks_of(given)
     if tasks.startswith("hf:") or folder.is_file():
@@ -164,9 +164,8 @@ def _instances(tasks: str, output: "Output", given: dict[str, Any]) -> "tuple[Pa
 
 def _converted(rows: str, folder: Path, given: dict[str, Any], picks: "Picks") -> set[str]:
     """Make tasks of the rows that are picked. Those that are there stay: what a run was planned with is not changed."""
-    from terminalbench.swebench_pro.convert import TaskSettings, convert
+    from terminalbench.swebench_pro.convert import TaskSettings, convert, select
     from terminalbench.swebench_pro.dataset import read_rows
-    from terminalbench.swebench_pro.instances import select
     from terminalbench.swebench_pro.official import Checkout
 
     read = read_rows(rows, given["split"])
@@ -181,7 +180,7 @@ def _converted(rows: str, folder: Path, given: dict[str, Any], picks: "Picks") -
 def _evaluate(output: "Output", tasks: Path, workers: int, container_env: str) -> int:
     """Judge the predictions on their own, then draw the charts."""
     from terminalbench.cli.swebench_pro.results import draw, evaluate_command
-    from terminalbench.swebench_pro.output import PREDICTIONS
+    from terminalbench.swebench_pro.projections import PREDICTIONS
     from terminalbench.swebench_pro.rows import RESULTS
 
     given = {"predictions_dir": output.folder / PREDICTIONS, "tasks": tasks, "max_workers": workers}

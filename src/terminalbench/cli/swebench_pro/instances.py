@@ -66,9 +66,8 @@ def tasks_command(
     the official steps. A row that cannot become a task is named, the others are written, and the exit code is
     3.
     """
-    from terminalbench.swebench_pro.convert import TaskSettings, convert
+    from terminalbench.swebench_pro.convert import TaskSettings, convert, select
     from terminalbench.swebench_pro.dataset import read_rows
-    from terminalbench.swebench_pro.instances import select
     from terminalbench.swebench_pro.official import Checkout
 
     checkout = Checkout.at(evaluator)
@@ -115,8 +114,8 @@ def _lines(done: "Conversion", *, open_network: bool) -> list[str]:
 @json_option
 def list_instances_command(rows: str | None, tasks: Path | None, split: str, as_json: bool, **given: Any) -> int:
     """Count instances by language and repository: of a dataset file, of Hugging Face, or of a folder of tasks."""
+    from terminalbench.swebench_pro.convert import counted, read_folder, select
     from terminalbench.swebench_pro.dataset import read_rows
-    from terminalbench.swebench_pro.instances import counted, read_folder, select
 
     if (rows is None) == (tasks is None):
         raise UserError("name a file of rows or hf:REVISION, or a folder: --tasks DIR")

@@ -78,9 +78,9 @@ def evaluate_command(
     """
     from terminalbench.cli.progress import RunTeller
     from terminalbench.experiments.environments import usual_environment
+    from terminalbench.swebench_pro.convert import Picks, read_folder, select
     from terminalbench.swebench_pro.dataset import parts_of
     from terminalbench.swebench_pro.evaluate import FOLDER, LocalEvaluation, evaluate_local, evaluate_official
-    from terminalbench.swebench_pro.instances import Picks, read_folder, select
     from terminalbench.swebench_pro.official import Checkout, EvaluatorSettings
     from terminalbench.swebench_pro.predictions import find, read
 
@@ -262,9 +262,8 @@ def project_command(batches: tuple[str, ...], output_dir: Path | None, submissio
     are merged, the shards of an experiment too, with the verdicts of their evaluations. No run reads these
     files: you can delete them at any time.
     """
-    from terminalbench.swebench_pro.output import batches_of
     from terminalbench.swebench_pro.predictions import merge_evaluations, write_submission
-    from terminalbench.swebench_pro.projections import project
+    from terminalbench.swebench_pro.projections import batches_of, project
 
     found, output = batches_of(batches, output_dir)
     made = project(found, output)

@@ -154,8 +154,8 @@ def task_table(said: ShownComparison) -> CsvTable:
 
 def has_instances(plan: Plan) -> bool:
     """Return whether a plan is one of SWE-Bench Pro: of its command, or with tasks named as its instances are."""
-    from terminalbench.swebench_pro.instances import short_id
-    from terminalbench.swebench_pro.output import SLUG
+    from terminalbench.swebench_pro.convert import short_id
+    from terminalbench.swebench_pro.projections import SLUG
 
     return plan.slug == SLUG or any(short_id(task.ref.id) != task.ref.id for job in plan.jobs[:1] for task in job.tasks)
 

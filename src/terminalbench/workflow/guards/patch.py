@@ -12,7 +12,7 @@ from terminalbench.text.foreign import flat, printable
 from terminalbench.text.numbers import plural
 from terminalbench.workflow import checks, languages
 from terminalbench.workflow.generators import Patch, WrittenTest
-from terminalbench.workflow.guards.result import AnswerGuard, answer, listed, passed, rejected, unmade
+from terminalbench.workflow.guards.claims import AnswerGuard, answer, listed, passed, rejected, unmade
 from terminalbench.workflow.languages import Language, Repository, Runner
 from terminalbench.workflow.model import GuardContext, GuardResult, Kind, Workspace
 from terminalbench.workflow.patches import PatchedFiles, changes, path_problem

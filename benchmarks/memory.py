@@ -21,7 +21,7 @@ from typing import NamedTuple
 from terminalbench.archivist.entries import MemoryEntry, Operation
 from terminalbench.archivist.retrieval import RetrievalPolicy, Situation, retrieve, tokens
 from terminalbench.archivist.store import MemoryFolder, Store, open_store
-from terminalbench.archivist.words import words
+from terminalbench.archivist.tables import words
 from terminalbench.files import append_lines
 from terminalbench.json_files import encode_line
 from terminalbench.records.lesson import Lesson, LessonScope, LessonState

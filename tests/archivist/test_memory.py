@@ -21,8 +21,7 @@ from terminalbench.archivist.memory import (
     retire,
 )
 from terminalbench.archivist.store import Store, open_store
-from terminalbench.archivist.tables import lesson_of
-from terminalbench.archivist.words import same_lesson
+from terminalbench.archivist.tables import lesson_of, same_lesson
 from terminalbench.errors import UserError
 from terminalbench.records.lesson import Evidence, LessonScope, LessonState, Utility
 from terminalbench.records.trial import TaskRef

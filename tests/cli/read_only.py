@@ -32,7 +32,7 @@ for number, (arguments, env) in enumerate(runs):
 """
 _MODULES = (
     "terminalbench.analytics.compare", "terminalbench.analytics.run", "terminalbench.cli.app", "terminalbench.cli.output",
-    "terminalbench.cli.select", "terminalbench.dashboard.answers", "terminalbench.index.results", "terminalbench.lab.analyze",
+    "terminalbench.cli.options", "terminalbench.dashboard.answers", "terminalbench.index.results", "terminalbench.lab.analyze",
     "terminalbench.lab.compare", "terminalbench.lab.analyze", "terminalbench.report.export", "terminalbench.lab.analyze",
     "terminalbench.runner.run", "terminalbench.text.screen", "rich.live", "support.warm",
 )  # fmt: skip

@@ -25,7 +25,7 @@ from terminalbench.locks import start_ticks
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import NightEvent, NightEventKind
 from terminalbench.records.trial import Outcome
-from terminalbench.runner.executors.forked import OWN_PROCESSES
+from terminalbench.runner.executors.local import OWN_PROCESSES
 
 MEASURED = (Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT)
 WORKFLOW = """

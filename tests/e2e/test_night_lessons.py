@@ -27,7 +27,7 @@ from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.lessons_report import read_reflection
 from terminalbench.overnight.night import Heartbeat, NightConfig, Role
 from terminalbench.records.trial import Outcome
-from terminalbench.runner.executors.forked import OWN_PROCESSES
+from terminalbench.runner.executors.local import OWN_PROCESSES
 
 LESSON = "Look whether each file that the task asks for is in its place."
 MODEL = "small:1b"

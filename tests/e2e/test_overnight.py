@@ -41,7 +41,7 @@ from terminalbench.overnight.night import (
     WorkerPhase,
 )
 from terminalbench.records.event import Event, EventKind
-from terminalbench.runner.executors.forked import OWN_PROCESSES
+from terminalbench.runner.executors.local import OWN_PROCESSES
 from terminalbench.sandbox.engine.kernel import is_privileged
 
 HELD = '''

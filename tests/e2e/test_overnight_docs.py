@@ -10,7 +10,7 @@ import pytest
 
 from support.pace import seconds
 from terminalbench.overnight.folder import NightFolder
-from terminalbench.runner.executors.forked import OWN_PROCESSES
+from terminalbench.runner.executors.local import OWN_PROCESSES
 
 DOCS = Path(__file__).parents[2] / "docs" / "tbench"
 

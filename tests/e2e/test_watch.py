@@ -26,7 +26,7 @@ from terminalbench.locks import start_ticks
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.night import IterationStatus, NightState
 from terminalbench.records.event import Event
-from terminalbench.runner.executors.forked import OWN_PROCESSES
+from terminalbench.runner.executors.local import OWN_PROCESSES
 
 QUICK = '[profiles.sim]\nagent = "simulated"\nmodel = "simulated/x"\noptions = { solve_probability = 1.0 }\n'
 LONG = QUICK.replace("{ ", "{ delay_sec = [600, 600], ")

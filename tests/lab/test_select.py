@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from support.results import make_plan
-from terminalbench.cli.select import BatchChoice, batch_to_steer, batch_to_watch
+from terminalbench.cli.options import BatchChoice, batch_to_steer, batch_to_watch
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.experiments.plan import Provenance

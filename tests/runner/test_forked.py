@@ -17,9 +17,9 @@ import pytest
 from support.pace import seconds
 from terminalbench.locks import start_ticks
 from terminalbench.runner.environment import process_environment
-from terminalbench.runner.executors import forked, local
-from terminalbench.runner.executors.forked import ADDRESS, ForkedProcess, LoadedHarbor, fork, harbor_loaded_once
+from terminalbench.runner.executors import local
 from terminalbench.runner.executors.loaded import ForkRequest, sweep, why_not
+from terminalbench.runner.executors.local import ADDRESS, ForkedProcess, LoadedHarbor, fork, harbor_loaded_once
 
 PROBE = """
 import json, os, resource, signal, sys, threading, time
@@ -50,7 +50,7 @@ if __name__ == "__main__":
 """
 ASKER = """
 import os, subprocess, sys, time
-from terminalbench.runner.executors.forked import fork
+from terminalbench.runner.executors.local import fork
 from terminalbench.runner.environment import process_environment
 from terminalbench.sandbox.engine.kernel import is_privileged
 if is_privileged():
@@ -228,7 +228,7 @@ def test_blocks_that_are_nested_share_the_process_of_the_outermost(monkeypatch: 
             said.append(("end", id(self)))
 
     monkeypatch.delenv(ADDRESS, raising=False)
-    monkeypatch.setattr(forked, "LoadedHarbor", Told)
+    monkeypatch.setattr(local, "LoadedHarbor", Told)
     with harbor_loaded_once():
         for _ in range(2):  # as the batches of a training
             with harbor_loaded_once():
@@ -237,7 +237,7 @@ def test_blocks_that_are_nested_share_the_process_of_the_outermost(monkeypatch: 
 
 
 def test_it_ends_with_its_owner(place: Path) -> None:
-    code = "from pathlib import Path; import time\nfrom terminalbench.runner.executors.forked import LoadedHarbor\n"
+    code = "from pathlib import Path; import time\nfrom terminalbench.runner.executors.local import LoadedHarbor\n"
     code += "server = LoadedHarbor(Path('log')).__enter__(); print(server._process.pid, flush=True); time.sleep(60)"
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert owner.stdout is not None

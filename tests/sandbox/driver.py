@@ -24,7 +24,7 @@ from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPol
 from harbor.models.trial.paths import TrialPaths
 
 from terminalbench.runner.environment import process_environment
-from terminalbench.runner.executors import forked
+from terminalbench.runner.executors import local
 from terminalbench.sandbox import cache, helper, running, verifier_stage
 from terminalbench.sandbox.activity import MOST_BYTES, count_hits, live_hits, parse
 from terminalbench.sandbox.environment import LocalSandbox
@@ -39,8 +39,8 @@ from terminalbench.sandbox.probe import probe
 HOST_IMAGES = {"debian:*": "host", "ubuntu:*": "host", "python:*": "host"}
 """What the host stands for in these tests, unless one says else."""
 boxes: dict[int, LocalSandbox] = {}
-jobs: dict[int, forked.ForkedProcess] = {}
-loaded = forked.LoadedHarbor()
+jobs: dict[int, local.ForkedProcess] = {}
+loaded = local.LoadedHarbor()
 
 
 def policy(mode: str | list[str]) -> NetworkPolicy:
@@ -384,7 +384,7 @@ async def start_harbor(config: str) -> int:
     with Path(config).with_suffix(".log").open("wb") as log:
         files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
         argv = ["harbor", "run", "-c", config, "-y"]
-        job = await asyncio.to_thread(forked.fork, argv, env, signal.SIGKILL, **files)
+        job = await asyncio.to_thread(local.fork, argv, env, signal.SIGKILL, **files)
     assert job is not None, "the loaded process has refused"
     jobs[job.pid] = job
     return job.pid

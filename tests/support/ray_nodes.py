@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from terminalbench.runner.executors.forked import ADDRESS, LoadedHarbor
+from terminalbench.runner.executors.local import ADDRESS, LoadedHarbor
 
 MARK = "TBENCH_TEST_NODE"
 """The variable of all processes of a node: who started it, and which one it is."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from terminalbench.archivist.injection import InjectionFinding, decoded, find_orders, find_poison, plain, spread
-from terminalbench.archivist.words import words
+from terminalbench.archivist.tables import words
 from terminalbench.text.foreign import flat
 
 RUN_WORDS = 5

@@ -12,9 +12,8 @@ from enum import StrEnum
 from functools import lru_cache
 from math import exp
 
-from terminalbench.archivist.tables import Scope, by_scope, by_tags, by_words, lessons_numbered
+from terminalbench.archivist.tables import Scope, by_scope, by_tags, by_words, lessons_numbered, share, words
 from terminalbench.archivist.utility import PRIOR_SD, TaskFamily, believed, drawn, is_harmful, is_proven
-from terminalbench.archivist.words import share, words
 from terminalbench.errors import UserError
 from terminalbench.experiments.lessons import chance
 from terminalbench.records.lesson import Lesson, LessonScope, Utility

@@ -11,13 +11,13 @@ from terminalbench.cli.options import (
     PATH,
     ListCommand,
     json_option,
+    on_batches,
     picks,
     reading_options,
     results_option,
     root_option,
 )
 from terminalbench.cli.output import print_json, text_width, working
-from terminalbench.cli.select import on_batches
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK, UserError
 from terminalbench.text.foreign import printable
 from terminalbench.text.names import from_here
@@ -358,7 +358,7 @@ def compare_command(
     """
     if (accept or allow_undecided) and fail_if is None:
         raise click.UsageError(f"--{'accept' if accept else 'allow-undecided'} works only with --fail-if")
-    from terminalbench.cli.select import noted
+    from terminalbench.cli.options import noted
     from terminalbench.lab.compare import compare, hold_gate
     from terminalbench.lab.select import select
 

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from terminalbench.cli.options import PATH, batch_option, json_option, results_option, root_option
+from terminalbench.cli.options import (
+    PATH,
+    BatchChoice,
+    batch_option,
+    json_option,
+    on_batch,
+    results_option,
+    root_option,
+)
 from terminalbench.cli.output import print_json
 from terminalbench.cli.run import show_end
-from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import (
     EXIT_FAILURE,
     EXIT_INCOMPLETE,
@@ -128,7 +135,7 @@ def ctl_command(
     command waits for each running one. To run cancelled trials later: tbench resume. Every change is an event
     of the batch, with its reason.
     """
-    from terminalbench.cli.select import batch_to_steer
+    from terminalbench.cli.options import batch_to_steer
     from terminalbench.runner.control import ControlOrder, await_end, give, give_to_all
 
     value = None
@@ -183,7 +190,7 @@ def kill_command(where: BatchChoice, everything: bool, all_containers: bool, yes
     any more (verified); 1: something still runs, or could not be checked; 2: something runs and --yes was not
     given.
     """
-    from terminalbench.cli.select import batches_to_end
+    from terminalbench.cli.options import batches_to_end
     from terminalbench.runner.kill import end, find
 
     batches = batches_to_end(where, everything=everything)
@@ -231,7 +238,7 @@ def watch_command(where: BatchChoice, as_json: bool) -> int:
     newest of the results folder. Not on a terminal: one plain line for each finished trial. Exit code 0: you
     left, or every planned trial was measured; 3: some were not.
     """
-    from terminalbench.cli.select import batch_to_watch
+    from terminalbench.cli.options import batch_to_watch
     from terminalbench.live.feed import Feed
     from terminalbench.watch.terminal import ViewEnd, usable
 

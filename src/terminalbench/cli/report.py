@@ -46,7 +46,7 @@ def report_command(
             raise UserError("the report of a night is written into its folder", hint=hint)
         _report_night(night)
         return
-    from terminalbench.cli.select import noted
+    from terminalbench.cli.options import noted
     from terminalbench.lab.analyze import report
     from terminalbench.lab.select import select, select_numbered
 

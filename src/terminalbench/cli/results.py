@@ -10,15 +10,16 @@ import click
 from terminalbench.cli.completion import batch_names
 from terminalbench.cli.options import (
     PATH,
+    BatchChoice,
     ListCommand,
     experiment_argument,
     json_option,
+    on_batch,
     reading_options,
     results_option,
     root_option,
 )
 from terminalbench.cli.output import print_json, working
-from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import EXIT_FAILURE, EXIT_INCOMPLETE, EXIT_OK, TbenchError, UserError
 from terminalbench.files import write_bytes
 from terminalbench.lab.select import results_root
@@ -97,7 +98,7 @@ def export_command(where: BatchChoice, form: Any, table: str, everything: bool, 
     In JUnit XML a profile is a suite; what was not measured is an error or skipped, never a failure. Parquet needs the
     extra "dataframes".
     """
-    from terminalbench.cli.select import one_batch
+    from terminalbench.cli.options import one_batch
     from terminalbench.index.places import ForeignJobs
     from terminalbench.lab.select import results_root
     from terminalbench.live.status import open_results
@@ -268,7 +269,7 @@ def mirror_command(
 
     A run does this by itself as trials end; this repeats it, copying only what changed.
     """
-    from terminalbench.cli.select import noted
+    from terminalbench.cli.options import noted
     from terminalbench.experiments.config import load
     from terminalbench.experiments.tables import SLUG, SLUG_DOC
     from terminalbench.lab.select import SelectedBatches, find_target

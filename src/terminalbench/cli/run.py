@@ -14,17 +14,18 @@ import click
 from terminalbench.cli.completion import agents, names_of
 from terminalbench.cli.options import (
     PATH,
+    BatchChoice,
     ListCommand,
     attempts_option,
     json_option,
     junit_option,
     label_option,
+    on_batch,
     picks,
     root_option,
     watch_option,
 )
 from terminalbench.cli.output import print_json
-from terminalbench.cli.select import BatchChoice, on_batch
 from terminalbench.errors import EXIT_FAILURE, EXIT_GATE, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, UserError
 from terminalbench.files import write_project_file
 from terminalbench.text.foreign import printable
@@ -143,7 +144,7 @@ def run_command(
 
         return show_plan(loaded, Selection(tasks, profiles, labels, attempts), batch, as_json=as_json)
     if batch is not None and (loaded.results_root / loaded.slug / str(batch) / "plan.json").is_file():
-        from terminalbench.cli.select import one_batch
+        from terminalbench.cli.options import one_batch
 
         if attempts or labels or gate:
             what = f"batch {batch} continues as it was planned: --attempts, --label and --gate cannot change it"
@@ -286,6 +287,6 @@ def resume_command(where: BatchChoice, as_json: bool, watch: bool, **wanted: Any
     An experiment file that has gained attempts, tasks or profiles adds them to the batch; one that changed otherwise
     is refused. Without a target: the newest batch of the results folder.
     """
-    from terminalbench.cli.select import one_batch
+    from terminalbench.cli.options import one_batch
 
     return resume_batch(one_batch(where), as_json=as_json, watch=watch, **wanted)

@@ -27,7 +27,7 @@ from terminalbench.locks import lock
 from terminalbench.records.event import Event
 from terminalbench.records.trial import TaskRef
 from terminalbench.runner import resume as runner
-from terminalbench.runner.executors.forked import harbor_loaded_once
+from terminalbench.runner.executors.local import harbor_loaded_once
 from terminalbench.runner.resume import ALL_ERRORS, ResumeRequest
 from terminalbench.runner.run import Listener, RunResult
 from terminalbench.text.numbers import plural, points

@@ -33,7 +33,7 @@ from terminalbench.records.trial import Outcome
 from terminalbench.report.text import batch_money
 from terminalbench.runner import run as runner
 from terminalbench.runner.control import ControlOrder, note, stopped_by_gate
-from terminalbench.runner.executors.forked import harbor_loaded_once
+from terminalbench.runner.executors.local import harbor_loaded_once
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.run import Listener, RunResult, cluster, prepare_run
 from terminalbench.text.foreign import printable

@@ -28,7 +28,7 @@ from terminalbench.records.trial import Outcome
 from terminalbench.records.values import stamp
 from terminalbench.runner.environment import FIXED
 from terminalbench.runner.executors import local
-from terminalbench.runner.executors.forked import ADDRESS, OWN_PROCESSES, ForkedProcess, LoadedHarbor
+from terminalbench.runner.executors.local import ADDRESS, OWN_PROCESSES, ForkedProcess, LoadedHarbor
 
 MODULE = "terminalbench.overnight.worker"
 PROGRAM = [sys.executable, "-m", MODULE]

@@ -17,7 +17,7 @@ import msgspec
 from terminalbench.analytics.rows import rows_of
 from terminalbench.errors import UserError
 from terminalbench.overnight.summary_model import TrainingStep
-from terminalbench.runner.executors.forked import harbor_loaded_once
+from terminalbench.runner.executors.local import harbor_loaded_once
 from terminalbench.text.numbers import plural
 from terminalbench.trainer.batches import BatchPart, NightLimits, TrainingBatches, TrialCounter, spread
 from terminalbench.trainer.check import check_before_run

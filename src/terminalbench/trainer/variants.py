@@ -17,7 +17,7 @@ import msgspec
 
 from terminalbench.archivist.checks import task_texts
 from terminalbench.archivist.leaks import LeakKind, TaskTexts, find_leaks
-from terminalbench.archivist.words import words
+from terminalbench.archivist.tables import words
 from terminalbench.errors import InvalidFile, Problem, UserError
 from terminalbench.experiments.champions import PROFILES
 from terminalbench.experiments.experiment import Task

@@ -1,15 +1,28 @@
-"""Harbor as a process of this machine: in a group of its own, dying with us, known by pid and start time."""
+"""Harbor as a process of this machine: in a group of its own, dying with us, known by pid and start time.
 
+It is forked from one that has loaded Harbor (`loaded`): what an ordinary process would be, without its start-up.
+`LoadedHarbor` starts that process, and tells its address to all that is started after it by a variable of the
+environment. A process with that variable asks there; where a fork would not be the same it starts an ordinary process;
+also where nothing answers, and then says so.
+"""
+
+import array
 import contextlib
+import logging
 import os
+import resource
+import selectors
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
@@ -18,13 +31,233 @@ from terminalbench.errors import TbenchError
 from terminalbench.live.processes import Worker
 from terminalbench.locks import start_ticks
 from terminalbench.modes import child_umask, make_file, make_folder
-from terminalbench.runner.environment import FIXED
+from terminalbench.runner.environment import FIXED, process_environment
 from terminalbench.runner.executors import death_signal
 from terminalbench.runner.executors.base import JobRun
-from terminalbench.runner.executors.forked import ForkedProcess, fork
+from terminalbench.runner.executors.loaded import (
+    FAILED,
+    HEAD,
+    REFUSED,
+    ForkRequest,
+    exactly,
+    make_socket_folder,
+    remove,
+    socket_in,
+)
 from terminalbench.sandbox import CHECKED
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import duration
+
+ADDRESS = "TBENCH_LOADED_HARBOR"
+"""The variable with the path of the socket. Harbor's own environment does not have it."""
+OWN_PROCESSES = "TERMINALBENCH_OWN_PROCESSES"
+"""The variable that has every Harbor process load Harbor itself."""
+_STANDARD = ("stdin", "stdout", "stderr")
+_ANSWER_SEC = 300.0  # a busy machine loads Harbor in minutes, and would have to load it once more
+_MOST_STARTS = 3
+
+
+class ForkedProcess:
+    """The part of `subprocess.Popen` that the callers of `spawn` use, for a process that is not our child."""
+
+    def __init__(self, pid: int, told: int, files: Mapping[str, int], connection: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._told, self._files = told, files
+        self._connection = connection  # when it is closed, the process gets its signal
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end. Without the loaded process, which tells it, the process has been killed."""
+        if self.returncode is None:
+            with selectors.DefaultSelector() as ready:
+                ready.register(self._told, selectors.EVENT_READ)
+                if not ready.select(timeout):
+                    raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+            said = os.read(self._told, HEAD.size)
+            os.close(self._told)
+            self._connection.close()
+            self.returncode = os.waitstatus_to_exitcode(HEAD.unpack(said)[0]) if said else -signal.SIGKILL
+        return self.returncode
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def communicate(self, question: bytes = b"", timeout: float = 300) -> tuple[bytes, bytes]:
+        """Write the question, read both answers to their ends, as far as they are pipes."""
+        if "stdin" in self._files:
+            with contextlib.suppress(BrokenPipeError), os.fdopen(self._files["stdin"], "wb") as stdin:
+                stdin.write(question)
+        found = {"stdout": bytearray(), "stderr": bytearray()}
+        end = time.monotonic() + timeout
+        with selectors.DefaultSelector() as ready:
+            for name in found.keys() & self._files.keys():
+                ready.register(self._files[name], selectors.EVENT_READ, name)
+            while ready.get_map():
+                events = ready.select(end - time.monotonic())
+                if not events:
+                    raise subprocess.TimeoutExpired("a forked process", timeout)
+                for key, _ in events:
+                    data = os.read(key.fd, 65536)
+                    found[key.data] += data
+                    if not data:
+                        ready.unregister(key.fd)
+                        os.close(key.fd)
+        self.wait(max(0.0, end - time.monotonic()))
+        return bytes(found["stdout"]), bytes(found["stderr"])
+
+
+def fork(argv: list[str], env: Mapping[str, str], number: int, **files: Any) -> ForkedProcess | None:
+    """Start `argv` by the loaded process; None where an ordinary process has to be started instead.
+
+    `files` are its standard files, and perhaps its folder (`cwd`), as `subprocess` has them.
+    """
+    for loaded in _ours:
+        loaded.start()
+    address = os.environ.get(ADDRESS)
+    if address is None:
+        return None
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_ANSWER_SEC)
+    with contextlib.ExitStack() as opened:
+        theirs, ours = _standard_files(files, opened)
+        told, tell = os.pipe()
+        opened.callback(os.close, tell)
+        open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        data = msgspec.json.encode(
+            ForkRequest(argv, dict(env), str(files.get("cwd") or Path.cwd()), int(number), open_files)
+        )
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [*theirs, tell]))
+        try:
+            connection.connect(address)
+            connection.sendmsg([HEAD.pack(len(data))], [rights])
+            connection.sendall(data)
+            pid = HEAD.unpack(exactly(connection, HEAD.size))[0]
+            failed = "it cannot start another process" if pid == FAILED else None
+        except (OSError, EOFError) as error:
+            pid, failed = FAILED, f"it does not answer ({error})"
+    if pid not in (REFUSED, FAILED):
+        return ForkedProcess(pid, told, ours, connection)
+    connection.close()
+    for handle in (told, *ours.values()):
+        os.close(handle)
+    if failed is not None:
+        _say_once(failed)
+    return None
+
+
+@cache
+def _say_once(why: str) -> None:
+    logging.getLogger(__name__).warning("nothing is forked from the process that has loaded Harbor: %s", why)
+
+
+def _standard_files(files: Mapping[str, Any], opened: contextlib.ExitStack) -> tuple[list[int], dict[str, int]]:
+    """The standard files of a process as it gets them, and our ends of those that are pipes."""
+    theirs: list[int] = []
+    ours: dict[str, int] = {}
+    for name in _STANDARD:
+        given = files[name]
+        if given == subprocess.PIPE:
+            read, write = os.pipe()
+            ours[name], other = (write, read) if name == "stdin" else (read, write)
+            opened.callback(os.close, other)
+            theirs.append(other)
+        elif given == subprocess.DEVNULL:
+            theirs.append(os.open(os.devnull, os.O_RDWR))
+            opened.callback(os.close, theirs[-1])
+        else:
+            theirs.append(theirs[1] if given == subprocess.STDOUT else given.fileno())
+    return theirs, ours
+
+
+class LoadedHarbor:
+    """The loaded process, as long as a block lasts: `with LoadedHarbor(): ...`. There is one on Linux only."""
+
+    def __init__(self, log: Path | None = None, modules: Sequence[str] = ()) -> None:
+        """`log` takes what it complains of; `modules` are loaded besides Harbor."""
+        self.log, self.modules = log, modules
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+        self.starts = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    @property
+    def alive(self) -> bool:
+        """Return whether it can be asked; if not, ordinary processes are started."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it, unless it runs; again if it has died, a few times. What is asked for before it is ready waits."""
+        if sys.platform != "linux" or self.alive or self.starts == _MOST_STARTS:
+            return
+        self.end()
+        self.starts += 1
+        self._folder = make_socket_folder()
+        address = str(socket_in(self._folder))
+        with socket.socket(socket.AF_UNIX) as listener, (self.log or Path(os.devnull)).open("ab") as log:
+            listener.bind(address)
+            listener.listen(64)
+            command = [sys.executable, "-P", "-u", "-m", "terminalbench.runner.executors.loaded"]
+            self._process = subprocess.Popen(
+                [*command, str(listener.fileno()), str(os.getpid()), *self.modules],
+                env=process_environment((), None, None, os.environ),
+                pass_fds=(listener.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+        os.environ[ADDRESS] = address
+
+    def end(self) -> None:
+        """End it, if it runs."""
+        if self._folder is None:
+            return
+        os.environ.pop(ADDRESS, None)
+        if self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+        remove(self._folder)
+        self._folder = self._process = None
+
+
+_ours: list[LoadedHarbor] = []
+
+
+@contextlib.contextmanager
+def harbor_loaded_once() -> Generator[None]:
+    """One process loads Harbor for all that a block starts, when the first is started; unless there is one already.
+
+    Blocks may be nested: the outermost one holds the process.
+    """
+    if _ours or ADDRESS in os.environ or os.environ.get(OWN_PROCESSES):
+        yield
+        return
+    loaded = LoadedHarbor()
+    _ours.append(loaded)
+    try:
+        yield
+    finally:
+        _ours.clear()
+        loaded.end()
 
 
 def tied(argv: list[str], number: int = signal.SIGKILL) -> list[str]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from terminalbench.archivist.entries import Trigger
-from terminalbench.archivist.gains import GAINS, Gain, GainKind, exposed, verdict_said
+from terminalbench.archivist.gains import Gain, GainKind, exposed, verdict_said
 from terminalbench.archivist.inventory import each_lesson
 from terminalbench.archivist.store import open_store
 from terminalbench.archivist.utility import chance_of_harm, is_proven, prior
@@ -266,11 +266,3 @@ REFLECTIONS = Columns[Reflection](
         "cost": lambda one: cost(one.cost_usd) if one.asked else "-",
     }
 )
-
-
-def lessons_html(found: LessonsSummary | None) -> dict[str, Any]:
-    """Return what the page of a night needs of it: its lines and tables."""
-    if found is None:
-        return {"lessons": ()}
-    shown = REFLECTIONS.of(found.reflections[-SHOWN:])
-    return {"lessons": lessons_lines(found), "gains": GAINS.of(found.gains), "reflections": shown}

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 from terminalbench.dashboard.frame import NIGHTS, Crumb, CsvTable, NotFound, Page, PageRequest
 from terminalbench.dashboard.links import Links, batch_path, night_results_path, trial_path
 from terminalbench.dashboard.site import Site
-from terminalbench.overnight.lessons_report import lessons_html
-from terminalbench.overnight.morning import MODELS, NOISY, RATES, SHOWN, facts, group_tables, labelled
+from terminalbench.overnight.morning import labelled, sections
 from terminalbench.overnight.morning_page import timeline_chart, trend_chart
 from terminalbench.overnight.night import IterationStatus, IterationWork, NightEvent, WorkerLease
 from terminalbench.overnight.nights import NightLook, find_nights
-from terminalbench.overnight.summary_model import Flip, IterationLine, IterationRate, NightSummary
+from terminalbench.overnight.summary_model import IterationLine, IterationRate, NightSummary
 
 _EVENTS = 100
 _ITERATION_COLUMNS = {
@@ -74,14 +73,11 @@ def night_page(site: Site, ask: PageRequest) -> Page:
     values: dict[str, Any] = {
         "night": night,
         "said": summary,
-        "iterations": summary.iterations[::-1] if summary is not None else [],
         "workers": _workers(night),
         "waiting": _waiting(night),
         "events": events[-_EVENTS:][::-1],
         "event_count": len(events),
-        "batch_link": lambda batch: _results(site, night) + batch_path(batch),
-        "trial_link": lambda path: _results(site, night) + _trial_link(path),
-        "flips": _flips(summary),
+        "page_of": lambda path: _results(site, night) + _page_of(path),
         **(_said(site, ask, night, summary) if summary is not None else {}),
     }
     return Page(
@@ -110,13 +106,9 @@ def _said(site: Site, ask: PageRequest, night: NightLook, summary: NightSummary)
     links, start = Links(ask.path, static=ask.static), _results(site, night)
     return {
         "answer": labelled(summary.headlines),
-        "rates": RATES,
-        "models": MODELS.of(summary.models),
+        "sections": sections(summary),
         "trend": trend_chart(summary),
         "timeline": timeline_chart(summary, lambda batch: links.to(start + batch_path(batch))),
-        "groups": group_tables(summary),
-        "facts": facts(summary),
-        **lessons_html(summary.lessons),
     }
 
 
@@ -136,19 +128,10 @@ def _results(site: Site, night: NightLook) -> str:
     return "" if night.folder.results_root.resolve() == site.root else night_results_path(night.name)
 
 
-def _trial_link(path: str) -> str:
-    """The page of a trial, from its folder below that of the night: `batches/<batch>/runs/<job>/<trial>`."""
-    _, slug, number, _, job, name = path.split("/")
-    return trial_path(f"{slug}/{number}", job, name)
-
-
-def _flips(summary: NightSummary | None) -> list[tuple[str, list[Flip], bool]]:
-    """Return what changed from one iteration to the next, the last first: what is more than noise, then what is
-    noise."""
-    found = summary.flips if summary is not None else []
-    kinds = (("More than noise", False), (NOISY, True))
-    told = [(title, [flip for flip in found if flip.noise is noise], noise) for title, noise in kinds]
-    return [(title, flips[-SHOWN:][::-1], noise) for title, flips, noise in told if flips]
+def _page_of(path: str) -> str:
+    """The page of a folder below that of the night, `batches/<batch>` or `batches/<batch>/runs/<job>/<trial>`."""
+    _, slug, number, *trial = path.split("/")
+    return trial_path(f"{slug}/{number}", *trial[1:]) if trial else batch_path(f"{slug}/{number}")
 
 
 def _best_rate(summary: NightSummary | None) -> float | None:

@@ -181,6 +181,59 @@ def test_a_long_trajectory_is_left_in_its_file_and_shown_as_a_short_one(
     assert "<li>step 76: tool call 1 is a str</li>" in root.text(f"{page}steps/1/2/"), "named when the step is read"
 
 
+ODD_STEPS = r"""
+{"step_id": 2, "source": "agent", "message": "Plain \u0061lpha, \u212aelvin and a Kilo, caf\u00e9\u00c9\ttab"},
+{"step_id": 3, "source": "agent", "message": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+ "reasoning_content": "why not"},
+{"step_id": 4, "source": "agent", "message": "", "tool_calls": [
+  {"tool_call_id": "c", "arguments": {"path": "a\/b.py", "many": [1e3, 0.00001, true, null], "said": "x\u000ay <z>"}}],
+ "observation": {"results": [{"source_call_id": "c", "content": {"rows": [1E2, "deep\u0009"]}, "extra": {"returncode": 3}}]}},
+{"step_id": 5, "source": "agent", "message": "", "tool_calls": [
+  {"tool_call_id": "c", "function_name": "Run", "arguments": ["listed"]}, "odd"],
+ "observation": {"results": [{"source_call_id": "c", "content": "done", "extra": {"is_error": false}}, {"content": ["a", {"type": "image"}]}]}},
+{"step_id": 6, "source": "agent", "message": "MY_TOKEN=a1b2c3d4e5f6g7h8 it is",
+ "observation": {"results": [{"content": "", "subagent_trajectory_ref": [{"trajectory_id": "helper"}]}]}},
+{"step_id": 7, "source": "agent", "message": "The {last} \"one\": it's 100% \ud83d\ude00 done", "extra": {"hidden": "unseen"}}
+"""
+LOOKED_FOR = (
+    "alpha", "kelvin", "a kilo", "caf\u00e9", "\u00c9\tTAB", "two", "one\ntwo", "not", "not shown", "thinking", "without a name", "a/b.py",
+    "1000.0", "1e-05", "true, null", "y <z>", "x\ny", "100.0", "deep", "deep\\t", "exit code 3", "code 3", "listed", "input",
+    "ok", "run", "redacted", "=[redacted] it", "a1b2c3d4", "subagent helper", "it's 100% ", "{last}", '"one": it', "\U0001f600 do",
+    "unseen", "step_id", "agent", " ", "nowhere",
+)  # fmt: skip
+
+
+def test_a_search_in_a_long_trajectory_finds_what_one_in_a_short_one_does(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a text is written in the file; and only steps that may hold it are decoded."""
+    first = json.dumps(steps("ls"))
+    many = ", ".join(json.dumps({"step_id": n, "source": "agent", "message": f"step {n}"}) for n in range(8, 1500))
+    add_trajectory(
+        root.batch.runs / f"{STAMP}__p" / "a__1",
+        f"{first[: first.index(', {"step_id": 2')]}, {ODD_STEPS}, {many}]}}".encode(),
+    )
+
+    def found() -> dict[str, list[str]]:
+        monkeypatch.setattr(root, "site", Site(root.path))
+        pages = {text: root.text(trial("a__1"), find=text).split('<article class="step ')[1:] for text in LOOKED_FOR}
+        return {text: [part.split('id="step-')[1].split('"')[0] for part in page] for text, page in pages.items()}
+
+    whole = found()
+    assert {text for text, ids in whole.items() if not ids} == {"a1b2c3d4", "unseen", "step_id", "nowhere"}
+    monkeypatch.setattr(long_trajectory, "LONG", 0)
+    assert found() == whole
+    decoded: list[int] = []
+    real = long_trajectory.parse_trajectory
+    root.text(trial("a__1"))
+    monkeypatch.setattr(
+        long_trajectory, "parse_trajectory", lambda data, *first: (decoded.append(len(data)), real(data, *first))[1]
+    )
+    monkeypatch.setattr(pages_trial, "MANY_STEPS", 50)
+    root.text(trial("a__1"), find="step 777")
+    assert sum(decoded) < 0.2 * len(many), "the first and the last, the found one, and those that are written oddly"
+
+
 def test_what_very_many_steps_tell_is_found_when_it_is_asked_for(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps of a page are marked at once; those of all, and the findings, are made for a reader who asks."""
     document = steps(*(f"echo {n}" for n in range(118)), "touch made")

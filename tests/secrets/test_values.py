@@ -135,6 +135,12 @@ CODE = [
         ("key=0123456789abcdef", "key=0123456789abcdef"),
         ("a_secret=0123456789abcdef token:0123456789abcdef;", "a_secret=[redacted] token:[redacted];"),
         ("token=" + "=" * 20 + "0123456789abcdef", "token=[redacted]"),
+        ("İ İ xToken=0123456789abcdef", "İ İ xToken=[redacted]"),
+        *(
+            (f'{{\\"my_{name}\\": \\"0123456789abcdef\\"}}', f'{{\\"my_{name}\\": \\"[redacted]\\"}}')
+            for word in ("key", "token", "secret", "passwd", "password", "passphrase", "credential", "authorization")
+            for name in (word, f"{word.upper()}S")
+        ),
     ],
 )
 def test_an_opaque_value_is_hidden_by_the_name_before_it(text: str, shown: str) -> None:

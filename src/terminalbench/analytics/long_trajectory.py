@@ -5,6 +5,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, overload, override
 from weakref import finalize
@@ -39,10 +40,19 @@ LONG = 4 << 20
 """Files above this many bytes are read in pieces."""
 _PIECE = 1 << 20
 _LONGEST_STEP = 32 << 20
-_TOGETHER = 50
-"""Steps of a long file that are decoded at once: those of a page."""
+_TOGETHER, _FEW = 50, 20
+"""Steps of a long file that are decoded at once: those of a page; and how few of them each by itself."""
 _STEP = re.compile(rb'\{\s*"step_id"')  # never inside a text: quotes are escaped there
 _HEAD = re.compile(rb'"steps"\s*:\s*\[\s*\Z')
+_PLAIN = re.compile(r"[0-9a-z_ .()=+*<>!#$%&;@^|~?'-]+")
+"""What is written in a file as it is shown."""
+_NO_NUMBER = re.compile(r"[a-df-z_]")
+_LABELS = ("tool", "without", "name", "thinking", "exit", "code", "ok", "not", "shown", "subagent", "input", "null",
+           "redacted")  # fmt: skip
+"""Words of what a page says of a step that need not stand in it."""
+_ESCAPED = re.compile(rb"\\u(?:00(?:0[89acd]|[2-7])|212a|0130)")
+_FOLDED = (b"\xe2\x84\xaa", b"\xc4\xb0")
+"""The letters outside ASCII that are in it once they are small."""
 _heads = decoder(tuple[StepHead, ...])
 
 
@@ -182,7 +192,8 @@ class LongSteps(Sequence[TrajectoryStep]):
         block, place = divmod(range(len(self))[at], _TOGETHER)
         kept = self._kept
         if kept[0] != block:
-            self._kept = kept = (block, self._block(block).steps)
+            first = block * _TOGETHER
+            self._kept = kept = (block, self._decoded(first, min(first + _TOGETHER, len(self))).steps)
         return kept[1][place]
 
     def alone(self, at: int) -> TrajectoryStep:
@@ -197,22 +208,62 @@ class LongSteps(Sequence[TrajectoryStep]):
 
     def document(self) -> Trajectory:
         """The document with its last steps."""
-        return self._block((len(self) - 1) // _TOGETHER)
+        return self._decoded((len(self) - 1) // _TOGETHER * _TOGETHER, len(self), self._head)
+
+    def holding(self, text: str, places: Sequence[int]) -> Iterator[tuple[int, TrajectoryStep]]:
+        """Those of the steps at `places` (in order) that may show a text in small letters, each with its place.
+
+        A part of the text is looked for in the bytes of a step first: one that does not hold it is not decoded.
+        """
+        part = _telling_part(text)
+        for _, near in groupby(places, lambda place: place // _TOGETHER):
+            block = list(near)
+            data, start = self._text(block[0], block[-1] + 1).lower(), self._starts[block[0]]
+            if not _may_hold(data, part):
+                continue
+            block = [
+                at for at in block if _may_hold(data[self._starts[at] - start : self._starts[at + 1] - start], part)
+            ]
+            if len(block) < _FEW:
+                yield from ((at, self._decoded(at, at + 1).steps[0]) for at in block)
+            else:
+                steps = self._decoded(block[0], block[-1] + 1).steps
+                yield from ((at, steps[at - block[0]]) for at in block)
 
     def _text(self, first: int, end: int) -> bytes:
-        return os.pread(self._handle, self._starts[end] - self._starts[first], self._starts[first])
+        """Those of the steps from `first` to before `end`, as they are in the file."""
+        size = self._starts[end] - self._starts[first]
+        data = os.pread(self._handle, size, self._starts[first])
+        if len(data) != size:
+            raise UnreadableTrajectory("it changed while it was read")
+        return data
 
-    def _block(self, number: int) -> Trajectory:
-        first = number * _TOGETHER
-        end = min(first + _TOGETHER, len(self))
+    def _decoded(self, first: int, end: int, head: bytes = b'{"steps": [') -> Trajectory:
+        """A document with those steps, concealed."""
         text = self._text(first, end)
         if end < len(self):
             text = text.rstrip().removesuffix(b",") + b"]}"
-        found = parse_trajectory(self._conceal(self._head + text), first + 1)
+        found = parse_trajectory(self._conceal(head + text), first + 1)
         if len(found.steps) != end - first:
             raise UnreadableTrajectory("it changed while it was read")
         self.problems += [problem for problem in found.problems if problem not in self.problems]
         return found
+
+
+def _may_hold(data: bytes, part: bytes) -> bool:
+    """Return whether data in small letters holds a part of a text, or may once it is decoded."""
+    if part in data or (b"\\u" in data and _ESCAPED.search(data)):
+        return True
+    return not data.isascii() and any(letter in data for letter in _FOLDED)
+
+
+def _telling_part(text: str) -> bytes:
+    """The longest part of a text in small letters that stands in the bytes of each step that shows the text; empty
+    where none must. A number does not: it may have been written in another way."""
+    runs = [run.strip() for run in _PLAIN.findall(text)]
+    parts = [part for run in runs for part in (run, *run.split()) if _NO_NUMBER.search(part)]
+    fit = [part for part in parts if not any(word in label for word in part.split() for label in _LABELS)]
+    return max(fit, key=len, default="").encode()
 
 
 def open_long(stream: BinaryIO, conceal: Callable[[bytes], bytes], look: _Look | None = None) -> Trajectory | None:

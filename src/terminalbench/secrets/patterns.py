@@ -108,6 +108,8 @@ ASSIGNED = when_used(
 """A secret's name in a text, and the value it is given."""
 NAME_BEFORE = when_used(rf"""(?i)(?:[\w.-]key|token|{_WORDS}|authorization)s?(?:\\?["'])?\s*\Z""")
 """A secret's name at the end of a text."""
+LAST_WORDS = ("key", "token", "secret", "passwd", "password", "passphrase", "credential", "authorization")
+"""Each of its names ends with one of them, or with its plural."""
 
 
 def has_key(text: str) -> bool:

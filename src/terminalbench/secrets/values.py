@@ -125,7 +125,8 @@ NAMES_VARIABLE = "TERMINALBENCH_SECRETS"
 """Tells a Harbor process which of its variables are secrets: their names, never their values."""
 _LEAST = 6
 _LEAST_LINE = 16
-_ASSIGNMENT = re.compile(r"""(?i)[=:]\s*(?:\\?["'])?(?=[a-z0-9+/_=~-]{16})""")
+_ASSIGNMENT = re.compile(r"""(?i)s?(?:\\?["'])?\s*([=:]\s*(?:\\?["'])?)(?=[a-z0-9+/_=~-]{16})""")
+"""Follows a name, with the begin of a value as long as a secret."""
 _OPAQUE = re.compile(r"(?i)[a-z0-9+/_=~-]+")
 _PLAIN = frozenset({"null", "none", "true", "false", "missing", "invalid", "required", "bearer"})
 _LONGEST_NAME = 64
@@ -417,17 +418,29 @@ def _without_value(match: re.Match[str]) -> str:
 
 
 def _without_opaque(text: str) -> str:
-    """Looks for what is long and assigned, then at its name: the other way round, every word would be tried."""
+    """Looks for the last words of names, which a plain search finds: a pattern would be tried at every `=` and `:`."""
     pieces, copied, at = [], 0, 0
-    while found := _ASSIGNMENT.search(text, at):
-        at = found.end()
-        if patterns.NAME_BEFORE.search(text, max(0, found.start() - _LONGEST_NAME), found.start()):
-            value = _OPAQUE.match(text, at)
+    for end in _ends_of_names(text):
+        found = _ASSIGNMENT.match(text, end)
+        if found is None or (start := found.start(1)) < at:
+            continue
+        if patterns.NAME_BEFORE.search(text, max(0, start - _LONGEST_NAME), start):
+            value = _OPAQUE.match(text, found.end())
             if value and _is_opaque(value.group()):
-                pieces += [text[copied:at], HIDDEN]
+                pieces += [text[copied : found.end()], HIDDEN]
                 copied = value.end()
             at = value.end() if value else at  # no part of what is not opaque is: looked at once, not from each "="
     return "".join([*pieces, text[copied:]]) if pieces else text
+
+
+def _ends_of_names(text: str) -> list[int]:
+    folded, ends = text.replace("İ", "i").lower(), []  # the one letter that is two in lower case
+    for name in patterns.LAST_WORDS:
+        at = folded.find(name)
+        while at >= 0:
+            ends.append(at + len(name))
+            at = folded.find(name, ends[-1])
+    return sorted(ends)
 
 
 def _is_opaque(value: str) -> bool:

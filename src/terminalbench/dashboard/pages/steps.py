@@ -4,13 +4,13 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from difflib import unified_diff
 from itertools import groupby
 from typing import Any
 
 from terminalbench.analytics.atif import CallResult, StepHead, Trajectory, TrajectoryCall, TrajectoryStep
 from terminalbench.analytics.findings.actions import actions_of_step, taxonomy_for
+from terminalbench.analytics.long_trajectory import LongSteps
 from terminalbench.dashboard.render import is_diff
 from terminalbench.records.values import known_total
 from terminalbench.text.foreign import visible
@@ -57,13 +57,13 @@ class SpendSoFar:
     completion: int | None = None
     cost_usd: float | None = None
 
-    def plus(self, step: StepHead) -> "SpendSoFar":
-        """Return the spend with one more step."""
-        tokens = step.tokens
+    def plus(self, steps: Iterable[StepHead]) -> "SpendSoFar":
+        """Return the spend with more steps; copied ones were spent elsewhere."""
+        tokens = [step.tokens for step in steps if not step.copied]
         return SpendSoFar(
-            known_total((self.prompt, tokens.prompt)),
-            known_total((self.completion, tokens.completion)),
-            known_total((self.cost_usd, tokens.cost_usd)),
+            known_total((self.prompt, *(one.prompt for one in tokens))),
+            known_total((self.completion, *(one.completion for one in tokens))),
+            known_total((self.cost_usd, *(one.cost_usd for one in tokens))),
         )
 
 
@@ -114,18 +114,16 @@ def step_page(trajectory: Trajectory, number: int) -> StepPage:
 
 def step_views(trajectory: Trajectory, positions: Sequence[int]) -> Iterator[StepView]:
     """The steps at `positions` (from 0, in order), each with what was used up to it."""
-    used = SpendSoFar()
-    start: datetime | None = None
-    heads, wanted = trajectory.heads, frozenset(positions)
-    for index, head in enumerate(heads[: positions[-1] + 1] if positions else ()):
-        used = used if head.copied else used.plus(head)
-        start = start or head.time
-        if index in wanted:
-            since = (head.time - start).total_seconds() if head.time and start else None
-            after = heads[index + 1].time if index + 1 < len(heads) else None
-            took = (after - head.time).total_seconds() if head.time and after else None
-            step = trajectory.steps[index]
-            yield StepView(index + 1, anchor_of(step, index + 1), step, used, since, list(blocks(step)), took)
+    used, counted, heads = SpendSoFar(), 0, trajectory.heads
+    start = next((head.time for head in heads if head.time), None)
+    for index in positions:
+        used, counted = used.plus(heads[counted : index + 1]), index + 1
+        now = heads[index].time
+        since = (now - start).total_seconds() if now and start else None
+        after = heads[counted].time if counted < len(heads) else None
+        took = (after - now).total_seconds() if now and after else None
+        step = trajectory.steps[index]
+        yield StepView(counted, anchor_of(step, counted), step, used, since, list(blocks(step)), took)
 
 
 def anchor_of(step: StepHead, position: int) -> str:
@@ -276,10 +274,15 @@ def found_steps(trajectory: Trajectory, wanted: StepFilter, marks: MarkedSteps) 
     """The steps that are wanted, on one page: the first of them, where there are very many."""
     ids = {"errors": marks.errors, "edits": marks.edits}.get(wanted.only)
     text = wanted.text.lower()
-    positions = [
-        position
-        for position, step in enumerate(trajectory.steps)
-        if (ids is None or step.id in ids)
-        and (not text or any(text in label.lower() or text in words.lower() for _, label, words, _ in pieces(step)))
-    ]
+    heads, steps = trajectory.heads, trajectory.steps
+    positions = [position for position, head in enumerate(heads) if ids is None or head.id in ids]
+    if text:
+        asked = (
+            steps.holding(text, positions) if isinstance(steps, LongSteps) else ((at, steps[at]) for at in positions)
+        )
+        positions = [
+            position
+            for position, step in asked
+            if any(text in words.lower() or text in label.lower() for _, label, words, _ in pieces(step))
+        ]
     return StepPage(1, 1, len(positions), list(step_views(trajectory, positions[:MOST_FOUND])))

@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import terminalbench
 from support.pace import seconds
 from support.tasks import on_host
@@ -28,6 +30,10 @@ from terminalbench.records.event import Event
 from terminalbench.records.trial import Trial, TrialReading
 
 ENVIRONMENT = os.environ.get("TBENCH_TEST_ENVIRONMENT", "terminalbench.sandbox.environment:LocalSandbox")
+everywhere = pytest.mark.parametrize(
+    "environment", [ENVIRONMENT, "container_like:ContainerLike"], ids=["local", "container"]
+)
+"""A test in the local sandbox and in one that looks as a container does."""
 SAFE = "terminalbench.harbor.verifier:SafeVerifier"
 PLUGIN = "terminalbench.harbor.plugin:EventPlugin"
 TIMEOUT_SEC = seconds(240)

@@ -1,6 +1,5 @@
 """A whole analysis: the tables, the cache, selections, and files that no analysis should end on."""
 
-import copy
 import csv
 import json
 import sys
@@ -11,23 +10,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-from results_kit import result, rewarded
+from results_kit import rewarded
 
 from support.judging import point, recorded
 from support.results import STAMP, make_plan, make_trial
-from support.trajectories import bash, call, edit, put, trajectory
-from terminalbench.analytics.findings.analyzers import load_analyzers, run_analyzer
-from terminalbench.analytics.findings.trial_files import TrialFiles
+from support.trajectories import bash, edit, put, trajectory
 from terminalbench.analytics.judge.request import JudgeAsk
 from terminalbench.analytics.model import Comparison
 from terminalbench.analytics.run import AnalysisRequest, AnalysisResult, run_analysis
 from terminalbench.analytics.selection import Filter
 from terminalbench.errors import UserError
 from terminalbench.experiments.batch import Batch, allocate
-from terminalbench.harbor.read.results import read_trial
-from terminalbench.json_files import encode_line, read_json, read_jsonl, write_json
+from terminalbench.json_files import read_json, read_jsonl, write_json
 from terminalbench.lab.select import select
 from terminalbench.records.trial import Finding
 
@@ -304,84 +298,9 @@ def test_a_broken_trajectory_is_reported(batch: Batch, content: bytes) -> None:
     assert any("trajectory" in line and "in 1 trial" in line for line in said), said
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@st.composite
-def mutated(draw: st.DrawFn, document: dict[str, Any]) -> bytes:
-    """The document with a few values replaced by anything, or cut off somewhere."""
-    changed = copy.deepcopy(document)
-    for _ in range(draw(st.integers(1, 3))):
-        place: Any = changed
-        while True:
-            keys = list(place) if isinstance(place, dict) else range(len(place))
-            if not keys:
-                break
-            key = draw(st.sampled_from(keys))
-            if isinstance(place[key], dict | list) and place[key] and draw(st.integers(0, 4)):
-                place = place[key]
-                continue
-            place[key] = draw(JSON)
-            break
-    data = json.dumps(changed).encode()
-    return data if draw(st.integers(0, 9)) else data[: draw(st.integers(0, len(data)))]
-
-
-RESULT = result(trial_name="a__1", task_id={"path": "/x/a"}, source="d", verifier_result={"rewards": {"reward": 0.0}})
-STORY = trajectory(
-    call("Read", {"file_path": "a.py"}, failed=False),
-    [edit("a.py"), bash("pytest | tail", "== 1 failed in 1s ==", failed=True)],
-    call("mcp__x__y", {"q": [1, {"a": None}]}),
-    final_metrics={"total_prompt_tokens": 3, "total_cost_usd": 0.1},
-    subagent_trajectories=[trajectory(bash("ls"))],
-)
-CTRF = {"results": {"summary": {"tests": 1}, "tests": [{"name": "t", "status": "failed"}]}}
-
-
-@given(mutated(RESULT), mutated(STORY), mutated(CTRF))
-def test_the_analyzers_bear_anything(tmp_path: Path, document: bytes, story: bytes, ctrf: bytes) -> None:
-    trial = fuzzed_trial(tmp_path / "job" / "a__1", document, story, ctrf)
-    reading = read_trial(trial)
-    files = TrialFiles("job/a__1", trial, tmp_path, reading.trial, reading.usage, reading.reason)
-    for loaded in load_analyzers():
-        found = run_analyzer(loaded, files, files.story.trajectory)
-        assert [f.reason for f in found if f.name == "analyzer_error"] == []
-        assert all(encode_line(finding) for finding in found)
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
-@given(mutated(RESULT), mutated(STORY), mutated(CTRF))
-def test_fuzzed_files_never_end_an_analysis(
-    tmp_path_factory: pytest.TempPathFactory, document: bytes, story: bytes, ctrf: bytes
-) -> None:
-    found = allocate(tmp_path_factory.mktemp("fuzz"), "s")
-    make_plan(found, ("p",), "ab")
-    put(make_trial(found, "b__1"), GOOD)
-    fuzzed_trial(found.runs / f"{STAMP}__p" / "a__1", document, story, ctrf)
-    done = analyse(found)
-    assert not read_jsonl(done.output / "findings.jsonl", Finding).bad
-    rows = details(done.output)
-    assert [row["task"] for row in rows] == ["a", "b"]
-    assert rows[1]["tool_calls"] == "3"
-    assert rows[0]["trial"] or any("superseded" in line for line in done.notes), "a trial of no cell is mentioned"
-
-
 def test_a_trial_that_belongs_to_no_cell_is_mentioned(batch: Batch) -> None:
     make_trial(batch, "zzz__1")
     assert any("1 trial superseded" in line for line in analyse(batch).notes)
-
-
-def fuzzed_trial(folder: Path, document: bytes, story: bytes, ctrf: bytes) -> Path:
-    (folder / "verifier").mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text('{"task": {"path": "/x/a", "source": "d"}}')
-    (folder / "result.json").write_bytes(document)
-    (folder / "verifier" / "ctrf.json").write_bytes(ctrf)
-    put(folder, story)
-    return folder
 
 
 def test_the_comparison_of_a_batch(batch: Batch) -> None:

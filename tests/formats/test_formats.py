@@ -142,6 +142,29 @@ def test_a_task_a_row_and_a_profile_a_column(written: Callable[..., Path]) -> No
     assert outcomes(named) == {("old", "a", 1): PASSED, ("new", "a", 1): FAILED}
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"old": {"a": 1, "b": [0, 1], "c": None}, "new": {"a": False, "b": ["fail"], "c": True}},
+        {"a": {"old": 1, "new": 0}, "b": {"old": [0, 1], "new": "failed"}, "c": {"old": "", "new": 1}},
+    ],
+)
+def test_verdicts_by_profile_and_task_or_by_task_and_profile(document: object, written: Callable[..., Path]) -> None:
+    found = read_results(written("nested.json", document))
+    assert outcomes(found) == {
+        ("old", "a", 1): PASSED, ("old", "b", 1): FAILED, ("old", "b", 2): PASSED, ("new", "a", 1): FAILED,
+        ("new", "b", 1): FAILED, ("new", "c", 1): PASSED,
+    }  # fmt: skip
+    assert "names read as profiles: old, new; as tasks: a, b, c" in found.notes
+    assert found.rejected == {"the cell of a profile is empty": 1}
+
+
+@pytest.mark.parametrize("told", [{"acc": 0.5, "acc_stderr": 0.1}, {"cost": 1, "time": 0}, {"x": 1, "y": 2}, {}, 1])
+def test_json_that_is_no_table_of_verdicts(told: object, written: Callable[..., Path]) -> None:
+    with pytest.raises(UserError, match="no result format"):
+        read_results(written("sums.json", {"a": told, "b": told}))
+
+
 @pytest.mark.parametrize("table", ["task,old\na,1\n", "task,old,new\na,1,maybe\n", "task,model,f1,f2\na,m,1,0\n"])
 def test_columns_that_are_no_profiles(table: str, written: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match="so no row has a verdict"):

@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV, JSONL, a JSON list of objects, Parquet. A column is named by an option, or guessed and said."""
+"""Tables: CSV, TSV, JSONL, JSON, Parquet. A column is named by an option, or guessed and said."""
 
 import csv
 import io
@@ -64,6 +64,8 @@ class TableFormat:
         if isinstance(file.json, list | dict) and (rows := _listed(file.json)) is not None:
             return any(isinstance(row, dict) and _enough(row) for row in rows[:20])
         if isinstance(file.json, dict):
+            if file.alone and _nested(file.json) is not None:
+                return True
             return file.path.suffix.lower() in (".jsonl", ".ndjson") and (file.alone or _enough(file.json))
         if file.first_line is not None:
             return file.alone or _enough(file.first_line)
@@ -270,8 +272,38 @@ def _listed(found: list[Any] | dict[str, Any]) -> list[Any] | None:
     return lists[0] if len(lists) == 1 else None
 
 
+def _nested(found: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The rows of verdicts by profile and task, or by task and profile: the tasks are the side with more names.
+
+    None where the JSON is something else: what holds fractions is sums of benchmarks.
+    """
+    if not all(isinstance(row, dict) for row in found.values()):
+        return None
+    cells = [
+        (outer, inner, cell)
+        for outer, row in found.items()
+        for inner, told in row.items()
+        for cell in (told if isinstance(told, list) else [told])
+    ]
+    names = {inner for _, inner, _ in cells}
+    known = {name for guesses in GUESSES.values() for name in guesses}
+    verdicts = [cell for *_, cell in cells]
+    if any(isinstance(cell, float) for cell in verdicts) or not _holds_verdicts(verdicts):
+        return None
+    if not known.isdisjoint(map(_plain, names)):  # columns of a task
+        return None
+    keys = ("profile", "task") if len(found) <= len(names) else ("task", "profile")
+    return [{keys[0]: outer, keys[1]: inner, "passed": cell} for outer, inner, cell in cells]
+
+
 def _objects(file: SourceFile, reader: RowReader) -> Iterator[Mapping[str, Any]]:
     listed = _listed(file.json) if isinstance(file.json, list | dict) else None
+    if listed is None and isinstance(file.json, dict) and (nested := _nested(file.json)) is not None:
+        profiles, tasks = ([*dict.fromkeys(row[key] for row in nested)] for key in ("profile", "task"))
+        reader.notes.append(f"names read as profiles: {some(profiles, 8)}; as tasks: {some(tasks, 8)}")
+        if empty := sum(is_unknown(row["passed"]) for row in nested):
+            reader.reject("the cell of a profile is empty", empty)
+        listed = [row for row in nested if not is_unknown(row["passed"])]
     values = listed if listed is not None else (parsed(line) for line in file.utf8.splitlines() if line.strip())
     for value in values:
         if isinstance(value, dict):

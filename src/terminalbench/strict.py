@@ -120,7 +120,9 @@ def given(table: Any, raw: Mapping[str, Any], at: str, problems: Problems) -> di
 def read(table: Any, raw: Any, at: str, problems: Problems) -> Any:
     """`raw` as an instance of `table`. Wrong keys take their default so that checking can go on."""
     if not isinstance(raw, Mapping):
-        problems.add(at, f"must be a table, not {shown(raw)}")
+        needed = [f.name for f in filter(is_required, fields(table))]
+        hint = f'as in {{ {needed[0]} = "..." }}' if isinstance(raw, str) and len(needed) == 1 else None
+        problems.add(at, f"must be a table, not {shown(raw)}", hint)
     values = given(table, raw, at, problems) if isinstance(raw, Mapping) else {}
     for f in filter(is_required, fields(table)):
         if isinstance(raw, Mapping) and f.name not in raw:

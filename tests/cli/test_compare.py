@@ -107,7 +107,9 @@ def test_the_newest_batch_is_the_default(tmp_path: Path, tbench) -> None:
     [
         (["--baseline", "c"], 'no profile is called "c"'),
         (["--compare", "a", "zz"], 'no profile is called "zz"'),
-        (["nowhere/3"], "no such batch or experiment file"),
+        (["--vs", "a", "zz"], 'no profile is called "zz"'),
+        (["nowhere/3"], "nowhere/3: no such batch or experiment file (tbench list shows the batches)"),
+        (["s"], 's: no such batch or experiment file (did you mean "s/0"?)'),
     ],
 )
 def test_wrong_questions_are_refused(tmp_path: Path, tbench, arguments: list[str], message: str) -> None:
@@ -143,6 +145,16 @@ def test_what_is_unknown_is_said_and_what_is_undefined_is_not_called_unknown(
     words = {"a": "xx " * 8, "b": "++ " * 8}
     assert "\nCost and tokens are unknown.\n" in tbench("compare", batch(tmp_path / "1", words).folder, "--details").out
     assert "unknown" not in tbench("compare", batch(tmp_path / "2", {"a": "..", "b": ".."}).folder, "--details").out
+    short = tbench("compare", tmp_path / "1" / "s" / "0").out
+    assert short.split("\n\n")[2].splitlines()[0].split() == [
+        "profile",
+        "passed",
+        "measured",
+        "pass",
+        "rate",
+        "interval",
+    ]
+    assert "\nunknown: cost, a success, agent time\n" in short, "what nothing is known of takes no column"
     out = tbench("compare", batch(tmp_path / "3", words, cost=0.25).folder, "--details").out
     table = out[out.index("profile  cost") :].splitlines()
     assert [line.split()[:3] for line in table[1:3]] == [["a", "$4.00", "-"], ["b", "$4.00", "$0.25"]]

@@ -50,8 +50,10 @@ def test_work_that_takes_long_tells_how_far_it_is_and_how_long_it_takes(shown: l
     assert shown[-1] == "writing 0/2"
 
 
-@pytest.mark.parametrize(("width", "kept"), [(80, "about 2 min left"), (40, "1 errored…")])
-def test_the_line_ends_where_a_word_does(
+@pytest.mark.parametrize(
+    ("width", "kept"), [(80, "about 2 min left"), (65, "$0.31…"), (40, "1 errored…"), (12, "12 s  3/8…")]
+)
+def test_the_line_ends_where_a_part_or_a_word_does(
     shown: list[str], monkeypatch: pytest.MonkeyPatch, width: int, kept: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

@@ -75,7 +75,7 @@ def line_of(text: str, *columns: str) -> dict[str, str]:
 def from_table(row: dict[str, str]) -> Numbers:
     failed = row.get("failed")
     cost = row["cost"].removesuffix(" (simulated)") if "cost" in row else None
-    planned = (row.get("coverage") or row["measured"]).split("/")[1]
+    planned = row["measured"].split("/")[1]
     return Numbers(
         int(row["passed"]), int(failed) if failed else None, int(planned), row["pass rate"], row.get("of planned"), cost
     )
@@ -184,7 +184,7 @@ def test_all_places_say_the_same_of_a_batch(lab, tbench) -> None:
     lab.experiment(PROFILES, run="attempts = 2\nparallel = 2")
     ran = lab.tbench("resume", file, "--top-up")
     assert ran.returncode == 3, ran.stdout + ran.stderr
-    truth = from_table(line_of(ran.stdout, "coverage", "of planned"))
+    truth = from_table(line_of(ran.stdout, "measured", "of planned"))
     assert truth.failed is not None
     share = (truth.passed or 0) / ((truth.passed or 0) + truth.failed)
     assert truth.rate != percent(share), "attempts are uneven, so the two rates differ"
@@ -212,7 +212,7 @@ def test_all_places_say_the_same_of_a_batch(lab, tbench) -> None:
             aggregate["passed"], aggregate["measured"] - aggregate["passed"], aggregate["planned"],
             percent(aggregate["rate"]), percent(aggregate["rate_all"]), superseded=aggregate["superseded_trials"],
         ),
-        "watch, at its end": from_table(line_of(watched, "coverage", "of planned")),
+        "watch, at its end": from_table(line_of(watched, "measured", "of planned")),
         "list": Numbers(cost=money(listed["cost_usd"], listed["cost_unknown"])),
         **from_dashboard(lab),
         **from_events(lab),

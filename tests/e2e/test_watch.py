@@ -143,7 +143,7 @@ def test_a_run_shows_itself_and_ends_with_its_summary(lab, screen) -> None:
     lab.go()
     assert run.end() == 0
     assert run.is_as_before()
-    assert "coverage" in run.text[run.text.rindex("q leave") :]
+    assert "measured" in run.text[run.text.rindex("q leave") :]
     assert lab.outcomes() == {("p", "a"): ["passed"], ("p", "b"): ["passed"]}
 
 

@@ -84,7 +84,7 @@ def test_one_mistake_gives_one_line(project, text: str, expected: str) -> None:
     ("items", "expected"),
     [
         ("[]", "tasks.items: must not be empty"),
-        ('["a"]', "tasks.items[0]: must be a table, not a string"),
+        ('["a"]', 'tasks.items[0]: must be a table, not a string (as in { id = "..." })'),
         ('[{ id = "" }]', "tasks.items[0].id: must not be empty"),
         ("[{}]", "tasks.items[0].id: is required (Its id within the dataset; or a glob, as `git-*`, where"),
         ('[{ id = "a" }, { id = "a" }]', 'tasks.items[1]: task "a" of terminal-bench@2.0 is already tasks.items[0] (remove one)'),

@@ -153,7 +153,10 @@ def test_what_harbors_arguments_mount_is_in_the_id(places: Path) -> None:
 @pytest.mark.parametrize(
     ("profile", "told"),
     [
-        ('programs = ["plian"]', 'profiles.a.programs[0]: no program plian on PATH (did you mean "plain"?)'),
+        (
+            'programs = ["plian"]',
+            'profiles.a.programs[0]: no program plian on PATH (install it, or mount it with mounts; did you mean "plain"?)',
+        ),
         ('programs = ["bin/plain"]', 'profiles.a.programs[0]: "bin/plain" is not the name of another program'),
         ('programs = ["plain", "plain"]', 'profiles.a.programs[1]: "plain" is not the name of another program'),
         ('mounts = { "nothing" = "/x" }', "profiles.a.mounts.nothing: no file or folder at"),

@@ -30,7 +30,7 @@ def test_it_says_what_ended_what_runs_what_waits_and_what_it_cost() -> None:
         job_event(10, "heartbeat"),
     ]
     state = replay(one_task(4, parallel=1), events)
-    assert run_line(state, START + 10) == "10 s  1/4 trials, 1 passed, 1 running, 2 waiting, $0.75, about 22 s left"
+    assert run_line(state, START + 10) == "10 s  1/4 trials, 1 passed, 1 running, $0.75, about 22 s left, 2 waiting"
 
 
 def test_a_trial_whose_start_was_never_told_counts_last() -> None:

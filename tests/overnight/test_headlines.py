@@ -51,6 +51,14 @@ def test_an_alert_is_among_the_first_lines_and_a_message_of_its_own(
     assert sent[1].startswith("night: p: iteration 4 passed 0 of 8")
 
 
+def test_the_next_step_of_a_night_is_to_see_why_its_trials_failed(tmp_path: Path) -> None:
+    night = make_night(tmp_path / "night", [{"p": {"a": "+", "b": "x"}}] * 2)
+    summary = project_night(night.folder)
+    batch = night.folder.folder / "batches" / str(summary.iterations[1].batch)
+    assert summary.headlines[-1] == f"Next: see why 1 of 2 trials of iteration 2 failed: tbench errors {batch}"
+    assert summary.next_steps[-1] == f"look at every trial: tbench view {night.folder.folder}"
+
+
 def test_a_column_of_the_report_is_declared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recipe of CONTRIBUTING.md: one entry, and text, Markdown and HTML have it."""
     monkeypatch.setitem(morning.MODELS.cells, "iterations tonight", lambda one: f"{one.iterations} measured")

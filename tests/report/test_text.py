@@ -30,7 +30,7 @@ def test_the_summary_of_a_batch(tmp_path: Path) -> None:
     assert (
         text
         == """\
-profile  passed  failed  coverage  pass rate  of planned  cost
+profile  passed  failed  measured  pass rate  of planned  cost
 p             1       1       2/4     50.0 %      25.0 %  $0.50 + 3 unknown
 q             0       0       0/4          -       0.0 %  $0.00
 
@@ -100,7 +100,7 @@ def test_the_table_of_profiles_fits_80_columns(tmp_path: Path, name: str) -> Non
     table = profile_table(view_batch(batch))
     assert max(map(len, table.splitlines())) <= 80
     assert all(
-        head in table for head in ("passed", "failed", "coverage", "pass rate", "of planned", "cost", "wall time")
+        head in table for head in ("passed", "failed", "measured", "pass rate", "of planned", "cost", "wall time")
     )
 
 

@@ -159,7 +159,7 @@ def test_a_set_up_that_was_cut_off_begins_again(tmp_path: Path) -> None:
 
 
 def test_a_wheel_works_without_the_checkout(tmp_path: Path) -> None:
-    """Every file of the package is in it, and it makes and checks an experiment where there is no checkout."""
+    """Every file of the package is in it; where there is no checkout, the demo is made, run, compared and shown."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=REPO, check=True, capture_output=True, timeout=600)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
@@ -168,9 +168,19 @@ def test_a_wheel_works_without_the_checkout(tmp_path: Path) -> None:
         assert {name.removeprefix("src/") for name in listed} <= set(held.namelist())
         held.extractall(tmp_path / "site")
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    for words in (["init", "--demo", "lab"], ["validate", "lab/experiments/demo.toml"]):
+    batch = "lab/results/demo/0"
+    for words in (
+        ["init", "--demo", "lab"],
+        ["validate", "lab/experiments/demo.toml"],
+        ["run", "lab/experiments/demo.toml", "--tasks", "archive-script-bug", "--attempts", "1"],
+        ["compare", batch],
+        ["report", batch],
+        ["view", "lab/results", "--export", "site.zip"],
+    ):
         command = [sys.executable, "-m", "terminalbench.cli.main", *words]
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / batch / "analytics" / "report.html").is_file()
+    assert (tmp_path / "site.zip").is_file()
     where = [sys.executable, "-c", "import terminalbench; print(terminalbench.__file__)"]
     assert str(tmp_path / "site") in subprocess.check_output(where, cwd=tmp_path, env=env, text=True)

@@ -81,7 +81,7 @@ def test_watching_a_finished_batch_prints_its_lines_and_its_summary(finished: Ba
         "03:00:10  1/2  + passed  a #1  p  10 s  $0.50",
         "03:00:20  2/2  x failed  b #1  p  20 s  $0.50",
     ]
-    assert "coverage" in ran.out
+    assert "measured" in ran.out
     assert "2/2" in ran.out
 
 

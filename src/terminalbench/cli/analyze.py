@@ -190,8 +190,9 @@ def errors_command(
 def _report_lines(report: "ErrorReport") -> list[str]:
 
     head = f"{report.failed} of {plural(report.trials, 'trial')} did not pass"
-    other = [(report.unfinished, "are not finished"), (report.not_run, "did not run")]
-    lines = ["; ".join([head, *(f"{count} more {what}" for count, what in other if count)])]
+    unfinished = plural(report.unfinished, "more is not finished", "more are not finished")
+    other = [(report.unfinished, unfinished), (report.not_run, f"{report.not_run} more did not run")]
+    lines = ["; ".join([head, *(said for count, said in other if count)])]
     lines += [f"note: {note}" for note in report.notes]
     if report.classes:
         head = "By failure class (docs/analysis.md); errors also say whose fault they are (docs/results.md)"
@@ -295,6 +296,7 @@ DEPARTURES = (
 )
 @click.option(
     "--compare",
+    "--vs",
     "pairs",
     nargs=2,
     multiple=True,

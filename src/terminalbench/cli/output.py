@@ -138,13 +138,15 @@ class StatusLine:
         self.told_at = 0.0
 
     def say(self, text: str) -> None:
-        """Put a text on the line, made printable and cut between words to the width of the terminal."""
+        """Put a text on the line, made printable and cut to the width of the terminal: behind a comma, or a word."""
         if self.live:
             from shutil import get_terminal_size  # it loads all that unpacks archives
 
             width = get_terminal_size().columns - 1
             said = printable(text)
-            drive(f"\r\x1b[K{said if len(said) <= width else ended(said, said[: width - 1])}")
+            parts = said[:width].rpartition(", ")[0]
+            short = f"{parts}…" if 2 * len(parts) > width else ended(said, said[: width - 1])
+            drive(f"\r\x1b[K{said if len(said) <= width else short}")
 
     def renew(self, text: str) -> None:
         """Say a line as `say` does, unless that was just done."""

@@ -271,4 +271,5 @@ class MountReader:
 def _like(name: str) -> str | None:
     places = os.environ.get("PATH", "").split(os.pathsep)
     known = {entry.name for place in places if os.path.isdir(place) for entry in os.scandir(place)}  # noqa: PTH112
-    return did_you_mean(name, sorted(known), limit=0) or "install it, or mount it with mounts"
+    like = did_you_mean(name, sorted(known), limit=0)
+    return f"install it, or mount it with mounts{f'; {like}' if like else ''}"

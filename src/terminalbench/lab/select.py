@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from terminalbench.errors import UserError
+from terminalbench.errors import UserError, did_you_mean
 from terminalbench.experiments.batch import Batch, batch_numbers, latest
 from terminalbench.experiments.config import load
 from terminalbench.experiments.envfile import env_stamps
@@ -294,8 +294,18 @@ def _named(name: Path, results: Path | None, *, foreign: bool) -> Batch:
         return _in_folder(name.resolve(), foreign=foreign)
     inside_results = not (name.is_absolute() or ".." in name.parts)
     if not inside_results or not _is_batch(folder := results_root(results) / name):
-        raise UserError("no such batch or experiment file", where=str(name), hint=LIST_HINT)
+        hint = _meant(name, results_root(results)) if inside_results else LIST_HINT
+        raise UserError("no such batch or experiment file", where=str(name), hint=hint)
     return Batch(folder)
+
+
+def _meant(name: Path, root: Path) -> str:
+    """Return which batch may be meant: the newest of a slug, else one of a name alike."""
+    slug = name.parts[0]
+    if numbers := [number for number in batch_numbers(root, slug) if _is_batch(root / slug / str(number))]:
+        return f'did you mean "{slug}/{numbers[-1]}"?'
+    known = [f"{plan.parent.parent.name}/{plan.parent.name}" for plan in root.glob("*/*/plan.json")]
+    return did_you_mean(str(name), known, limit=0) or LIST_HINT
 
 
 def _in_folder(folder: Path, *, foreign: bool) -> Batch:

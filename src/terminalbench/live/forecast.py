@@ -136,7 +136,7 @@ def _packed(running: list[float], waiting: list[float], lanes: int) -> float:
 
 
 def run_line(state: LiveState, now: float, since: float | None = None) -> str:
-    """The progress of a run: done of planned, outcomes, running, waiting, spend, time left. `now` is the time of day.
+    """The progress of a run: done of planned, outcomes, running, spend, time left, waiting. `now` is the time of day.
 
     `since` is when the run was started; by default when the first event came.
     """
@@ -146,13 +146,13 @@ def run_line(state: LiveState, now: float, since: float | None = None) -> str:
     parts += [alert.line for alert in state.alerts.worst_first()]
     parts += [f"{number} {word(name)}" for name, number in total.counts.items()]
     parts += [f"{total.running} running"] if total.running else []
-    parts += [f"{state.to_start} waiting"] if state.to_start else []
     parts += waiting_lines(state, now)
     if total.cost_usd or total.cost_unknown:
         parts.append(cost(total.spent_usd, total.cost_unknown))
     left = eta_sec(state, now)
     if left is not None and total.done < (total.planned or 0):
         parts.append(f"about {duration(left)} left")
+    parts += [f"{state.to_start} waiting"] if state.to_start else []
     parts += [*state.limits.over, *state.limits.shared_lines]
     elapsed = duration(now - began) if began is not None else ""
     return f"{elapsed}  {', '.join(parts)}".strip()

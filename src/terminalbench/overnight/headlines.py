@@ -242,9 +242,10 @@ def next_steps(summary: NightSummary, place: Path) -> list[str]:
         *_decided(summary),
         *undecided,
         *([] if much else broken),
+        *_failed(summary, place),
         *([f"repair the quarantined tasks before the next night: {some(names)}"] if names else []),
         *_uncertain(summary, place, again=not undecided),
-        f"look at every trial: tbench view {quote(str(place / 'batches'))}",
+        f"look at every trial: tbench view {quote(str(place))}",
     ]
 
 
@@ -313,6 +314,18 @@ def _broken(summary: NightSummary, place: Path) -> list[str]:
     return [*causes, *again[:_MOST], *more]
 
 
+def _failed(summary: NightSummary, place: Path) -> list[str]:
+    """Return how to see why trials failed, of the last iteration in which some that called a model did."""
+    for line in reversed(summary.iterations):
+        own = [one for one in line.profiles if not one.no_model]
+        if line.batch and (failed := sum(one.measured - one.passed for one in own)):
+            if any(one.alert for one in own):
+                return []  # that it got worse says so already
+            counted = f"{failed} of {plural(sum(one.total for one in own), 'trial')} of iteration {line.number}"
+            return [f"see why {counted} failed: tbench errors {quote(str(place / 'batches' / line.batch))}"]
+    return []
+
+
 def _decided(summary: NightSummary) -> Iterable[str]:
     """Yield what a proven gain is good for; that of simulated agents is a rehearsal."""
     modes = {kind: mode for mode, kind in KINDS.items()}
@@ -370,7 +383,7 @@ def _uncertain(summary: NightSummary, place: Path, *, again: bool) -> Iterable[s
         yield f"see tasks that pass and fail by turns once more ({some(names, _MOST)}): {command}"
     blind = [f"{least} tasks ({model.profile})" for model in summary.models if (least := _too_few(model, summary))]
     if blind:
-        yield f"no alert could be raised: with fewer than {' or '.join(blind)} a regression may be luck"
+        yield f"use at least {' or '.join(blind)} next time: with fewer a regression may be luck, and raises no alert"
 
 
 def _too_few(model: ModelSummary, summary: NightSummary) -> int | None:

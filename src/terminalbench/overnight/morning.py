@@ -124,7 +124,7 @@ MODELS = Columns[ModelSummary](
         "failed": lambda one: str(one.failed),
         "errored": lambda one: str(one.errored),
         "not run": lambda one: str(one.not_run),
-        "coverage": lambda one: percent(one.coverage),
+        "measured": lambda one: percent(one.coverage),
         "cost": lambda one: cost(one.cost_usd, one.cost_unknown, no_model=one.no_model),
     }
 )
@@ -135,7 +135,7 @@ GROUPS = Columns[tuple[ModelSummary, GroupRate]](
         "tasks": lambda pair: str(pair[1].tasks),
         "pass rate": lambda pair: percent(pair[1].pass_rate),
         "passed": lambda pair: f"{pair[1].passed}/{pair[1].measured}",
-        "coverage": lambda pair: percent(pair[1].coverage),
+        "measured": lambda pair: percent(pair[1].coverage),
     }
 )
 INCIDENTS = Columns[Incident](
@@ -155,7 +155,7 @@ def sections(summary: NightSummary) -> list[ReportSection]:
         ReportSection(
             "Models",
             note="Pass rate: mean over tasks of the share passed of the measured trials. What the bench broke or did "
-            "not run is in no pass rate; coverage says how much was measured.",
+            "not run is in no pass rate; the column measured says how much there was.",
             tables=_tables(MODELS.of(summary.models)),
         ),
         _iterations(summary),
@@ -191,7 +191,7 @@ def _table(
 
 
 def _iterations(summary: NightSummary) -> ReportSection:
-    head = ["iteration", "status", "profile", "pass rate", "passed", "coverage", "cost", "since the one before"]
+    head = ["iteration", "status", "profile", "pass rate", "passed", "measured", "cost", "since the one before"]
     rows = []
     for line in summary.iterations:
         number = ReportCell(str(line.number), f"batches/{line.batch}" if line.batch else None)

@@ -65,7 +65,7 @@ def _profiles(result: AnalysisResult, width: int) -> str:
     counts = Columns[tuple[str, ProfileMetrics]]({
         "profile": lambda one: names[one[0]],
         "passed": lambda one: str(one[1].passed),
-        "coverage": lambda one: f"{one[1].measured}/{one[1].planned}",
+        "measured": lambda one: f"{one[1].measured}/{one[1].planned}",
         "pass rate": lambda one: percent(one[1].rate),
         "flagged": lambda one: str(len(one[1].flagged)),
     })  # fmt: skip

@@ -10,6 +10,7 @@ from terminalbench.report.sentences import looks_sentence, missing_sentence, rep
 from terminalbench.report.text import PROFILE_CELLS, ProfileCells, per_success, picked
 from terminalbench.text.numbers import (
     NOTHING,
+    UNKNOWN,
     amount,
     between,
     p_equation,
@@ -67,11 +68,15 @@ def answer_text(comparison: Comparison, width: int = WIDTH, next_steps: Sequence
     end = _next(next_steps[0], width) if next_steps else []
     simulated = [p.profile for p in comparison.profiles if p.simulated and not p.no_model]
     reward = ("reward",) if comparison.metric == "reward" else ()
-    shown = (*_COUNTS, *reward, "cost", "a success", "agent time")
-    table = _profile_table(comparison.profiles, picked(*shown), width)
+    cells = picked(*_COUNTS, *reward, "cost", "a success", "agent time")
+    untold = [name for name in cells if {cells[name](p) for p in comparison.profiles} - {NOTHING} == {UNKNOWN}]
+    known = {name: cell for name, cell in cells.items() if name not in untold}
+    notes = [f"simulated: {', '.join(simulated)}"] if simulated else []
+    notes += [f"unknown: {', '.join(untold)}"] if untold else []
+    table = _profile_table(comparison.profiles, known, width)
     parts = [
         *_head(comparison, width),
-        "\n".join([table, *([_wrapped(f"simulated: {', '.join(simulated)}", width)] if simulated else [])]),
+        "\n".join([table, *(_wrapped(line, width) for line in notes)]),
         "\n".join(_wrapped(line, width) for line in (*limits[:_SHOWN_LIMITS], *further)),
         "\n".join([*end, "for intervals, both ways of counting, costs and notes: --details"]),
     ]

@@ -79,7 +79,7 @@ TREND = Columns[tuple[BatchLine, ProfileSummary]]({
     "batch": lambda item: item[0].batch,
     "profile": lambda item: item[1].profile,
     "pass rate": lambda item: percent(item[1].rate),
-    "coverage": lambda item: f"{item[1].measured}/{item[1].planned}",
+    "measured": lambda item: f"{item[1].measured}/{item[1].planned}",
 })  # fmt: skip
 GROUPS = Columns[TrialGroup]({
     "trials": lambda group: str(group.count),

@@ -106,7 +106,7 @@ _PROFILES = Columns[ProfileTotals]({
     "profile": lambda line: named(line.profile, oracle=line.oracle),
     "passed": lambda line: str(line.passed),
     "failed": lambda line: str(line.failed),
-    "coverage": lambda line: f"{line.measured}/{line.planned}",
+    "measured": lambda line: f"{line.measured}/{line.planned}",
     "pass rate": lambda line: percent(line.rate),
     "of planned": lambda line: percent(line.rate_all),
     "cost": profile_cost,
@@ -115,7 +115,7 @@ _PROFILES = Columns[ProfileTotals]({
 
 
 def profile_table(view: BatchView) -> str:
-    """One row a profile: passed, failed, coverage, both rates, cost, time; below it what they are."""
+    """One row a profile: passed, failed, measured, both rates, cost, time; below it what they are."""
     lines = profile_totals(view)
     table = _PROFILES.of(lines)
     simulated = [line.profile for line in lines if line.simulated and not line.no_model]

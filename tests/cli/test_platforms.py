@@ -63,6 +63,14 @@ def test_macos_compares_and_imports(tmp_path: Path, arguments: tuple[str, ...], 
     assert said in ran.stdout
 
 
+def test_macos_is_told_before_a_run_that_the_local_sandbox_needs_linux(tmp_path: Path) -> None:
+    assert act("darwin", tmp_path, "init", "--demo", ".").returncode == 0
+    for command in ("validate", "plan"):
+        ran = act("darwin", tmp_path, command, "experiments/demo.toml")
+        assert ran.returncode == 0, ran.stderr
+        assert "weak, strong: the local sandbox needs Linux, but this is darwin" in " ".join(ran.stdout.split())
+
+
 def test_macos_has_no_local_sandbox_and_is_told_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     found = probe()

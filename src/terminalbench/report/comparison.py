@@ -68,12 +68,12 @@ def answer_text(comparison: Comparison, width: int = WIDTH, next_steps: Sequence
     end = _next(next_steps[0], width) if next_steps else []
     simulated = [p.profile for p in comparison.profiles if p.simulated and not p.no_model]
     reward = ("reward",) if comparison.metric == "reward" else ()
-    cells = picked(*_COUNTS, *reward, "cost", "a success", "agent time")
-    untold = [name for name in cells if {cells[name](p) for p in comparison.profiles} - {NOTHING} == {UNKNOWN}]
-    known = {name: cell for name, cell in cells.items() if name not in untold}
+    told = {name: {PROFILE_CELLS[name](p) for p in comparison.profiles} for name in ("cost", "a success", "agent time")}
+    untold = [name for name, values in told.items() if values - {NOTHING} == {UNKNOWN}]
+    known = [name for name, values in told.items() if values - {NOTHING, UNKNOWN}]
     notes = [f"simulated: {', '.join(simulated)}"] if simulated else []
     notes += [f"unknown: {', '.join(untold)}"] if untold else []
-    table = _profile_table(comparison.profiles, known, width)
+    table = _profile_table(comparison.profiles, picked(*_COUNTS, *reward, *known), width)
     parts = [
         *_head(comparison, width),
         "\n".join([table, *(_wrapped(line, width) for line in notes)]),

@@ -168,7 +168,7 @@ def _contrast(contrast: Contrast, metric: Metric) -> str:
     notes += [f"{escaped(capitalised(looks_sentence(contrast)))}."] if contrast.sequential else []
     if contrast.p_adjusted is not None:
         notes.append(f"p after Holm: {p_value(contrast.p_adjusted)}.")
-    if contrast.smallest_detectable is not None:
+    if contrast.smallest_detectable is not None and contrast.verdict == "inconclusive":
         notes.append(
             f"Smallest difference this size can show: {amount(contrast.smallest_detectable, metric, sign=False)}."
         )

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -49,8 +50,12 @@ def left_out_here(
 ) -> dict[str, list[str]]:
     """Return the profiles that a run with this shell would leave out, by the reason that it gives, without Harbor.
 
-    That are those without a variable that they name, and those with an env file that cannot be read.
+    That are those without a variable that they name, and those with an env file that cannot be read; all of them where
+    the local sandbox is asked for and this is not Linux.
     """
+    if container_env == "local" and not sys.platform.startswith("linux"):
+        why = f'the local sandbox needs Linux, but this is {sys.platform} (container_env = "docker" works here)'
+        return {why: [profile.key for profile in profiles]}
     found: dict[str, list[str]] = {}
     for profile in profiles:
         try:

@@ -58,6 +58,16 @@ def test_a_leaderboard_of_terminal_bench(written: Callable[..., Path], tmp_path:
     assert len(outcomes(found)) == 5, "runs of one trial each are attempts"
 
 
+def test_a_run_that_was_copied_into_another_counts_once(written: Callable[..., Path], tmp_path: Path) -> None:
+    first = [trial("a", True, id="11-aa"), trial("b", False, id="11-bb")]
+    written("agent/run1/results.json", {"results": first})
+    written("agent/run2/results.json", {"results": [trial("a", False, id="22-aa")]})
+    written("agent/run2/run1/results.json", {"results": first})
+    found = read_results(tmp_path / "agent")
+    assert Counter((row.task, row.passed) for row in found.rows) == {("a", True): 1, ("b", False): 1, ("a", False): 1}
+    assert found.rejected == {"the trial is in a copy of its run": 2}
+
+
 def test_reports_of_swe_bench(written: Callable[..., Path], tmp_path: Path) -> None:
     report = {
         "total_instances": 6, "resolved_ids": ["d__d-1"], "unresolved_ids": ["d__d-2"], "empty_patch_ids": ["d__d-3"],

@@ -1,7 +1,8 @@
 """Terminal-Bench 1: the folder of a run, of several, or of a leaderboard: results.json of a run and of each trial.
 
-A trial is told twice, in the file of its run and in its own; it counts once. One without a verdict (`is_resolved` is
-null: its tests or its harness broke) is errored. A run that counts no tokens at all writes 0: they are unknown.
+A trial is told twice, in the file of its run and in its own, and again in a copy of its run; it counts once. One
+without a verdict (`is_resolved` is null: its tests or its harness broke) is errored. A run that counts no tokens at all
+writes 0: they are unknown.
 """
 
 import re
@@ -54,9 +55,16 @@ class TerminalBenchFormat:
                 run = next((folder for folder in file.path.parents if folder in folders), alone)
                 runs[run][_name(file.json)] = (file, file.json)
         several = len(runs) > 1
+        told: set[str] = set()
         for run, trials in runs.items():
             metadata = _metadata(run)
             for file, one in trials.values():
+                identity = identifier(one.get("id"))
+                if identity in told:
+                    reader.reject("the trial is in a copy of its run")
+                    continue
+                if identity is not None:
+                    told.add(identity)
                 _add(file, one, run, metadata, reader, several=several)
 
 

@@ -12,6 +12,8 @@ import pytest
 from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP
 from terminalbench.analytics import long_trajectory
+from terminalbench.analytics.findings import trial_files
+from terminalbench.dashboard.findings import classify
 from terminalbench.dashboard.pages import trial as pages_trial
 from terminalbench.dashboard.pages.trial import _sent
 from terminalbench.dashboard.render import rendered, shown, terminal
@@ -232,6 +234,36 @@ def test_a_search_in_a_long_trajectory_finds_what_one_in_a_short_one_does(
     monkeypatch.setattr(pages_trial, "MANY_STEPS", 50)
     root.text(trial("a__1"), find="step 777")
     assert sum(decoded) < 0.2 * len(many), "the first and the last, the found one, and those that are written oddly"
+
+
+def test_failures_of_long_trials_are_classified_without_reading_all_of_them(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = root.batch.runs
+    made = {
+        f"{STAMP}__p/a__1": steps(*(f"echo {n}" for n in range(80)), *["make test"] * 8),
+        f"{STAMP}__p/a__2": steps("echo x > answer", *(f"cat {n}" for n in range(80)), "echo done"),
+        f"{STAMP}__q/a__3": steps(*(f"echo {n}" for n in range(80))),
+    }
+    read: list[str] = []
+    real = trial_files.read_trajectory
+    monkeypatch.setattr(trial_files, "read_trajectory", lambda path: (read.append(path.parts[-3]), real(path))[1])
+
+    def classified() -> str:
+        for name, document in made.items():
+            add_trajectory(runs / name, document)
+            os.utime(runs / name / "result.json", (1, 1))  # read again
+        root.scan()
+        monkeypatch.setattr(root, "site", Site(root.path))
+        classify(root.site, "study/0")
+        return root.text("batches/study/0/failures.csv")
+
+    whole = classified()
+    assert sorted(read) == ["a__1", "a__2"], "what passed is not read"
+    read.clear()
+    monkeypatch.setattr(long_trajectory, "LONG", 0)
+    assert (classified(), read) == (whole, [])
+    assert len(whole.splitlines()) > 3
 
 
 def test_what_very_many_steps_tell_is_found_when_it_is_asked_for(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

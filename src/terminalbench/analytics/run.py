@@ -19,6 +19,8 @@ from terminalbench.analytics.findings.analyzers import (
     run_analyzer,
     without_secrets,
 )
+from terminalbench.analytics.findings.deciding import story_of_failure
+from terminalbench.analytics.findings.failure import FailureAnalyzer
 from terminalbench.analytics.findings.trial_files import TrialFiles, stamp_of
 from terminalbench.analytics.judge.output import forget_others, kept_findings, refresh_findings
 from terminalbench.analytics.judge.request import JudgeAsk, JudgeResult, request_of
@@ -294,6 +296,8 @@ def _analyse_trial(
         found = kept.get(loaded.name)
         if found is None or (found.version, found.stamp) != (loaded.version, stamp):
             stale.append((loaded, stamp))
+    if stale and all(isinstance(loaded.analyzer, FailureAnalyzer) for loaded, _ in stale):
+        trial = replace(trial, told=story_of_failure(trial))
     for loaded, stamp in stale:
         findings = run_analyzer(loaded, trial, trial.story.trajectory, hide)
         cache.put(job, name, loaded.name, loaded.version, stamp, findings)

@@ -7,8 +7,10 @@ from terminalbench.analytics.atif import Trajectory, TrajectoryStep
 from terminalbench.analytics.findings.actions import Action, Taxonomy, actions_of_step, names_any, taxonomy_for
 from terminalbench.analytics.findings.failure import STUCK_TAIL, acts, does_something, files_named_in
 from terminalbench.analytics.findings.shell import summary_of_tests
-from terminalbench.analytics.findings.trial_files import UNTOLD, Story
-from terminalbench.analytics.long_trajectory import LongSteps, StepCalls
+from terminalbench.analytics.findings.trial_files import UNTOLD, Story, TrialFiles
+from terminalbench.analytics.long_trajectory import LongSteps, StepCalls, open_long
+from terminalbench.files import open_plain
+from terminalbench.records.trial import Outcome
 
 _PATHS_SHOWN = 200
 type _Place = tuple[int, int]
@@ -76,6 +78,18 @@ class DecidingActions:
 
     def _mentions(self, action: Action) -> bool:
         return any(name in action.words for name in self._named or ())
+
+
+def story_of_failure(trial: TrialFiles) -> Story | None:
+    """Return what `failure.classify` asks for of a trial; None where that is its whole story, which is not long."""
+    if trial.record is None or trial.record.outcome is Outcome.PASSED:
+        return Story(None)
+    if len(trial.trajectory_paths) != 1:
+        return None
+    deciding = DecidingActions(trial.agent)
+    with open_plain(trial.trajectory_paths[0]) as stream:
+        found = open_long(stream, lambda data: data, deciding.look) if stream is not None else None
+    return deciding.story(found, found.steps) if found is not None and isinstance(found.steps, LongSteps) else None
 
 
 class _Sought:

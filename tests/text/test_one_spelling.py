@@ -16,7 +16,7 @@ import pytest
 
 from support.live import START, Teller, job_event
 from support.results import make_plan, make_trial
-from terminalbench.analytics.plan_forecast import Forecast, ProfileForecast
+from terminalbench.analytics.plan_forecast import Forecast, ProfileForecast, forecast_lines
 from terminalbench.cli.main import main
 from terminalbench.dashboard.answers import answer
 from terminalbench.dashboard.site import Site
@@ -30,7 +30,7 @@ from terminalbench.live.feed import Feed
 from terminalbench.live.forecast import run_line
 from terminalbench.live.limits import GateLimits
 from terminalbench.locks import lock
-from terminalbench.report.text import forecast_lines, summary
+from terminalbench.report.text import summary
 from terminalbench.text import numbers
 from terminalbench.watch.tables import Frame
 from terminalbench.watch.view import render

@@ -9,7 +9,7 @@ from terminalbench.experiments.plan import JobSpec, Plan
 from terminalbench.index.history import PastTrial, ProfileHistory
 from terminalbench.records.trial import Outcome
 from terminalbench.records.values import total
-from terminalbench.text.numbers import percent, plural
+from terminalbench.text.numbers import dollars, duration, percent, plural, points
 
 CEILING = 0.95
 _ENOUGH_TASKS = 5
@@ -175,3 +175,36 @@ def _room(plan: Plan, sides: Mapping[str, ProfileHistory]) -> list[str]:
             f"differ"
         ]
     return []
+
+
+def forecast_lines(found: Forecast) -> list[str]:
+    """Return what a plan will take and can show, a line each, indented."""
+    time = "time unknown" if found.hours is None else f"about {duration(3600 * found.hours)}"
+    lines = [f"{plural(found.trials, 'trial')}; {time}; {_forecast_cost(found)}"]
+    used = [p for p in found.profiles if p.past_trials]
+    if used:
+        lines += [f"  {p.profile}: from {plural(p.past_trials, 'earlier trial')} of {p.of}" for p in used]
+    lacking = [p.profile for p in found.profiles if not p.past_trials]
+    if lacking:
+        lines.append(f"  no earlier trials similar to those of {', '.join(lacking)}")
+    if found.assumption is not None:
+        if found.smallest_detectable is None:
+            shown = "so few can never show a difference"
+        else:
+            least = points(found.smallest_detectable, sign=False)
+            shown = f"smallest difference it can show, 4 times in 5: {least} of pass rate"
+        lines.append(f"{shown} ({found.assumption})")
+    if found.effect is not None and found.tasks_for_effect is not None:
+        lines.append(
+            f"to show {points(found.effect, sign=False)} would take about {plural(found.tasks_for_effect, 'task')}"
+        )
+    lines += [f"warning: {warning}" for warning in found.warnings]
+    return [f"  {line}" for line in lines]
+
+
+def _forecast_cost(found: Forecast) -> str:
+    simulated = " (simulated)" if any(p.simulated for p in found.profiles) else ""
+    if found.cost_usd is not None:
+        return f"about {dollars(found.cost_usd)}{simulated}"
+    known = sum(p.cost_usd for p in found.profiles if p.cost_usd is not None)
+    return f"cost unknown ({dollars(known)}{simulated} without those)" if known else "cost unknown"

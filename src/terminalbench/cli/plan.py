@@ -148,8 +148,8 @@ def _profile_json(planned: "PlannedBatch", job: "JobSpec") -> dict[str, Any]:
 
 def plan_text(planned: "PlannedBatch", width: int) -> str:
     """The plan as a person reads it, in lines of at most `width`."""
+    from terminalbench.analytics.plan_forecast import forecast_lines
     from terminalbench.experiments.plan import HARBOR_PARALLEL, exclusion_lines
-    from terminalbench.report.text import forecast_lines
 
     jobs = planned.plan.jobs
     total = sum(job.trials for job in jobs)

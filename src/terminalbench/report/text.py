@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 
 from terminalbench.analytics.model import ProfileSummary
-from terminalbench.analytics.plan_forecast import Forecast
 from terminalbench.index.queries import BatchView, CellState, TrialRow
 from terminalbench.index.totals import ProfileTotals, causes, profile_totals, spend
 from terminalbench.records.trial import TAMPERING, Outcome
@@ -23,7 +22,6 @@ from terminalbench.text.numbers import (
     percent,
     percents,
     plural,
-    points,
 )
 from terminalbench.text.outcomes import word
 from terminalbench.text.reasons import DOUBTFUL_COUNT, doubt
@@ -219,39 +217,6 @@ def suspects(view: BatchView) -> list[str]:
             found.setdefault(told, Counter())[cell.profile] += 1
     ranked = sorted(found.items(), key=lambda item: (item[0][0], -item[1].total()))
     return _counted([(f"{told} [{_by_profile(by)}]", by.total()) for (_, told), by in ranked])
-
-
-def forecast_lines(found: Forecast) -> list[str]:
-    """Return what a plan will take and can show, a line each, indented."""
-    time = "time unknown" if found.hours is None else f"about {duration(3600 * found.hours)}"
-    lines = [f"{plural(found.trials, 'trial')}; {time}; {_forecast_cost(found)}"]
-    used = [p for p in found.profiles if p.past_trials]
-    if used:
-        lines += [f"  {p.profile}: from {plural(p.past_trials, 'earlier trial')} of {p.of}" for p in used]
-    lacking = [p.profile for p in found.profiles if not p.past_trials]
-    if lacking:
-        lines.append(f"  no earlier trials similar to those of {', '.join(lacking)}")
-    if found.assumption is not None:
-        if found.smallest_detectable is None:
-            shown = "so few can never show a difference"
-        else:
-            least = points(found.smallest_detectable, sign=False)
-            shown = f"smallest difference it can show, 4 times in 5: {least} of pass rate"
-        lines.append(f"{shown} ({found.assumption})")
-    if found.effect is not None and found.tasks_for_effect is not None:
-        lines.append(
-            f"to show {points(found.effect, sign=False)} would take about {plural(found.tasks_for_effect, 'task')}"
-        )
-    lines += [f"warning: {warning}" for warning in found.warnings]
-    return [f"  {line}" for line in lines]
-
-
-def _forecast_cost(found: Forecast) -> str:
-    simulated = " (simulated)" if any(p.simulated for p in found.profiles) else ""
-    if found.cost_usd is not None:
-        return f"about {dollars(found.cost_usd)}{simulated}"
-    known = sum(p.cost_usd for p in found.profiles if p.cost_usd is not None)
-    return f"cost unknown ({dollars(known)}{simulated} without those)" if known else "cost unknown"
 
 
 WAITING = "waiting"

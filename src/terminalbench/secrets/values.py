@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -89,8 +88,11 @@ def escaped(text: str) -> Iterator[str]:
     yield _json(text)
     yield _json(text).replace("/", "\\/")
     yield json.dumps(text, ensure_ascii=False)[1:-1]
-    yield escape(text)
-    yield escape(text, quote=False).replace("'", "&#39;").replace('"', "&#34;")
+    tagless = (
+        text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    )
+    yield tagless.replace('"', "&quot;").replace("'", "&#x27;")
+    yield tagless.replace("'", "&#39;").replace('"', "&#34;")
     for quoted in (
         quote(text, safe="", errors="replace"),
         quote(text, errors="replace"),

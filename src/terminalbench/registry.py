@@ -37,7 +37,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     "evolvers": {
         "gepa": "terminalbench.trainer.evolvers.gepa:GepaEvolver",
         "grid": "terminalbench.trainer.evolvers.grid:GridEvolver",
-        "listed": "terminalbench.trainer.evolvers.listed:ListedEvolver",
+        "listed": "terminalbench.trainer.evolvers.grid:ListedEvolver",
         "reflect": "terminalbench.trainer.evolvers.reflect:ReflectEvolver",
         "agent": "terminalbench.trainer.evolvers.agent:AgentEvolver",
     },

@@ -9,8 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terminalbench.dashboard.answers import find_page
-from terminalbench.dashboard.frame import CsvTable, NotFound, PageRequest, Redirect
-from terminalbench.dashboard.links import Links, batch_path, compare_path, file_path, pair_path, trial_path
+from terminalbench.dashboard.frame import (
+    CsvTable,
+    Links,
+    NotFound,
+    PageRequest,
+    Redirect,
+    batch_path,
+    compare_path,
+    file_path,
+    pair_path,
+    trial_path,
+)
 
 
 @pytest.mark.parametrize(

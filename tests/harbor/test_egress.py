@@ -17,7 +17,7 @@ from terminalbench.index.sql import ask
 from terminalbench.records.trial import Contact, Outcome, ReadState, Trial, TrialReading
 from terminalbench.sandbox.network.egress import FILE as WRITTEN
 from terminalbench.sandbox.network.trial import upstreams
-from terminalbench.text.egress import egress_lines
+from terminalbench.text.outcomes import egress_lines
 
 LINES = [
     {"phase": "setup", "host": "github.com", "port": 443, "up": 10, "down": 900, "sec": 1.0},

@@ -9,7 +9,7 @@ from support.experiments import Project
 from support.searches import Batches, search_of
 from support.trainings import plan_text
 from terminalbench.errors import TbenchError, UserError
-from terminalbench.trainer.evolvers.listed import ListedEvolver
+from terminalbench.trainer.evolvers.grid import ListedEvolver
 from terminalbench.trainer.evolvers.search import Proposal, Search, SearchStopped
 from terminalbench.trainer.plan import TrainingPlan, load_plan
 from terminalbench.trainer.variants import Change

@@ -87,6 +87,7 @@ MODULES = {
         "trials": ("list", "show", "label"),
         "analyze": ("errors", "compare"),
         "overnight": ("iterate", "episodes"),
+        "images": ("models",),
         "results": ("import", "export", "query", "prune", "mirror", "index"),
     }.items()
     for name in names

@@ -1,5 +1,8 @@
-"""`tbench images`: the images that the local sandbox has, fetched from registries or taken from archives."""
+"""`tbench images`: the images that the local sandbox has, fetched from registries or taken from archives; and
+`tbench models`: whether models answer.
+"""
 
+import os
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,6 +22,7 @@ from terminalbench.text.table import columns
 if TYPE_CHECKING:
     from terminalbench.sandbox.cache import BuiltLayer
     from terminalbench.sandbox.images.store import ImageRecord, NameRecord, PullProgress
+
 
 _TEXT_WIDTH = 48
 
@@ -238,3 +242,40 @@ def prune_command(names: tuple[str, ...], days: float, yes: bool, as_json: bool)
     what += f"; built for tasks: {_layers_said(built)}" if built else ""
     click.echo(f"removed: {what}" if yes else f"would remove: {what} (--yes does it)")
     return EXIT_OK
+
+
+@group("models", __name__)
+def models_command() -> None:
+    """The models, as profiles, judges and nights name them."""
+
+
+@click.command("check")
+@click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
+@json_option
+def check_command(specs: tuple[str, ...], as_json: bool) -> int:
+    """Send models a short question: does each answer, how fast, and can it call tools?
+
+    \b
+    SPEC is a model as a judge or a profile names it:
+      local:FILE.gguf[,num_ctx=N]   a file of this machine (extra local-model)
+      ollama:NAME:TAG               a model of an Ollama server
+      claude-code[:NAME]            the Claude Code CLI
+      PROVIDER/NAME                 any LiteLLM name
+
+    Keys come from the environment and from experiments/.env of the project, which wins. Each model is asked two
+    or three questions, which a paid model bills. Exit code 1: one does not answer; 2: one does not exist, or its
+    key or extra is missing.
+    """
+    from terminalbench.llm.check import check_model
+    from terminalbench.overnight.models import model_environment
+
+    os.environ.update(model_environment(Path.cwd()))
+    reports = []
+    for spec in specs:
+        report = check_model(spec)
+        reports.append(report)
+        if not as_json:
+            click.echo("\n".join(report.lines()), err=report.problem is not None)
+    if as_json:
+        print_json(reports)
+    return max(report.exit_code for report in reports)

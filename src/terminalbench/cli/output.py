@@ -16,8 +16,7 @@ import click
 
 from terminalbench.text.foreign import ended, printable, printable_json
 from terminalbench.text.numbers import duration
-from terminalbench.text.progress import listening
-from terminalbench.text.screen import Screen, drive, driver
+from terminalbench.text.screen import Screen, drive, driver, listening
 from terminalbench.text.table import wrapped
 
 _GONE = (errno.EPIPE, errno.EIO, errno.EBADF)

@@ -26,7 +26,7 @@ from terminalbench.lab.select import results_root
 from terminalbench.text.foreign import flat, printable, printable_json
 from terminalbench.text.names import from_here, typed
 from terminalbench.text.numbers import moment, plural, size
-from terminalbench.text.progress import tell
+from terminalbench.text.screen import tell
 from terminalbench.text.table import columns
 
 if TYPE_CHECKING:

@@ -20,21 +20,20 @@ from terminalbench.dashboard.frame import (
     NIGHTS,
     TRAININGS,
     Download,
+    Links,
     NotFound,
     OpenFile,
     Page,
     PageRequest,
     Redirect,
 )
-from terminalbench.dashboard.links import Links
 from terminalbench.dashboard.pages.batch import batch_page
 from terminalbench.dashboard.pages.compare import choose_page, compare_page, why_page
 from terminalbench.dashboard.pages.files import EXPORTED_BYTES, batch_file, file_page, raw_file
 from terminalbench.dashboard.pages.lessons import lesson_page, lessons_page
 from terminalbench.dashboard.pages.lists import experiment_page, experiments_page, home_page, trials_page
-from terminalbench.dashboard.pages.nights import night_page, nights_page
+from terminalbench.dashboard.pages.nights import night_page, nights_page, training_page, trainings_page
 from terminalbench.dashboard.pages.side import side_page
-from terminalbench.dashboard.pages.trainings import training_page, trainings_page
 from terminalbench.dashboard.pages.trial import raw_step, trial_page
 from terminalbench.dashboard.pages.verdicts import charts_page
 from terminalbench.dashboard.render import render
@@ -45,7 +44,7 @@ from terminalbench.index.scan import scan_all
 from terminalbench.json_files import encode_json
 from terminalbench.report.charts import chart_css
 from terminalbench.secrets.containers import OmissionReason, exportable
-from terminalbench.text.progress import tell
+from terminalbench.text.screen import tell
 
 ASSETS = {
     "charts.css": "text/css",

@@ -26,8 +26,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from terminalbench.dashboard.answers import HttpReply, answer
-from terminalbench.dashboard.frame import NotFound, OpenFile, Page, Redirect
-from terminalbench.dashboard.links import Links
+from terminalbench.dashboard.frame import Links, NotFound, OpenFile, Page, Redirect
 from terminalbench.dashboard.render import render
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from terminalbench.dashboard import links
-from terminalbench.dashboard.frame import NIGHTS, Crumb, Page
-from terminalbench.dashboard.links import Links
+from terminalbench.dashboard import frame
+from terminalbench.dashboard.frame import NIGHTS, Crumb, Links, Page
 from terminalbench.dashboard.live import LISTED
 from terminalbench.text import foreign, numbers, outcomes
 from terminalbench.text.foreign import visible
@@ -61,7 +60,7 @@ def environment() -> "Environment":
 
 def _outer(site: "Site") -> list[Crumb]:
     """The way to the results that a page is of: that of a night's."""
-    return [Crumb("Nights", NIGHTS), Crumb(site.night, links.night_path(site.night))] if site.night else []
+    return [Crumb("Nights", NIGHTS), Crumb(site.night, frame.night_path(site.night))] if site.night else []
 
 
 def render(site: "Site", page: Page, to: Links, seen: str = "") -> bytes:
@@ -69,7 +68,7 @@ def render(site: "Site", page: Page, to: Links, seen: str = "") -> bytes:
     template = environment().get_template(page.template)
     text = template.render(
         page=page,
-        paths=links,
+        paths=frame,
         link=to.to,
         site_link=to.site,
         outer=_outer(site),

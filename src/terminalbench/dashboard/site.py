@@ -16,8 +16,7 @@ from zlib import crc32
 from terminalbench.analytics.atif import Trajectory, UnreadableTrajectory
 from terminalbench.analytics.long_trajectory import LIVE_FILES, PRINTED, log_trajectory, open_long, spent_so_far
 from terminalbench.archivist.store import memory_of, memory_stamp
-from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, TRIAL, NotFound
-from terminalbench.dashboard.links import night_results_path
+from terminalbench.dashboard.frame import LESSONS, NIGHTS, TRAININGS, TRIAL, NotFound, night_results_path
 from terminalbench.dashboard.live import LiveFeed, ShownState
 from terminalbench.dashboard.safe_files import open_below
 from terminalbench.experiments.batch import Batch

@@ -43,7 +43,7 @@ from terminalbench.index.totals import summarize
 from terminalbench.json_files import read_json
 from terminalbench.records.trial import ReadState, TrialReading
 from terminalbench.secrets.values import NONE, Secrets
-from terminalbench.text.progress import tell
+from terminalbench.text.screen import tell
 
 _CHUNK = 500
 _DENIED = "denied: "

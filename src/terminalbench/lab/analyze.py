@@ -35,7 +35,7 @@ from terminalbench.report.evidence import needed
 from terminalbench.report.html import render_html
 from terminalbench.report.markdown import render_markdown
 from terminalbench.report.pictures import FOLDER, write_pictures
-from terminalbench.text.progress import tell
+from terminalbench.text.screen import tell
 
 if TYPE_CHECKING:
     from terminalbench.analytics.judge.request import CostEstimate

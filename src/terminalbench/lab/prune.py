@@ -17,7 +17,7 @@ from terminalbench.index.scan import scan_all
 from terminalbench.lab.select import find_target
 from terminalbench.live.processes import live_processes
 from terminalbench.locks import living_owner, lock
-from terminalbench.text.progress import tell
+from terminalbench.text.screen import tell
 
 RECORDS = ".terminalbench"
 """Where a project keeps episodes, lessons and trainings: what is named in any of its files stays."""

@@ -30,7 +30,7 @@ from terminalbench.overnight.scaling import Scaler, limits_of
 from terminalbench.overnight.summary import ProjectedNight, project
 from terminalbench.overnight.summary_model import NightSummary, TrainedNight, training_stopped
 from terminalbench.overnight.supervisor import NightSupervisor
-from terminalbench.runner.local_models import profile_models, served
+from terminalbench.runner.images import profile_models, served
 from terminalbench.runner.notify import Notifier
 from terminalbench.runner.worktree import unregister
 from terminalbench.text.names import typed

@@ -48,13 +48,12 @@ from terminalbench.records.trial import (
     Usage,
 )
 from terminalbench.secrets.values import NONE, Secrets
-from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import cut as shorten
 from terminalbench.text.foreign import printable
 from terminalbench.text.names import from_here, named
 from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, moment, plural
 from terminalbench.text.numbers import tokens as token_count
-from terminalbench.text.outcomes import RUNNING, word
+from terminalbench.text.outcomes import RUNNING, egress_lines, word
 from terminalbench.text.reasons import doubt
 from terminalbench.text.table import wrapped
 

@@ -1,13 +1,18 @@
-"""The images of a batch: known from its tasks, fetched and built before the first trial, pinned in its plan."""
+"""The images of a batch: known from its tasks, fetched and built before the first trial, pinned in its plan.
+
+Also its models that are files: served before its first trial, and until it ends, however it ends.
+"""
 
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,9 +21,12 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.environments import image_entries
 from terminalbench.experiments.experiment import is_rebuilt
+from terminalbench.experiments.lessons import unwrapped
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedImages, PlannedTask
+from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import RunTable
 from terminalbench.frozen import frozen
+from terminalbench.llm.local.spec import LocalSpec, is_local, parse_local
 from terminalbench.records.trial import ON_HOST, TaskRef
 from terminalbench.runner.environment import FIXED
 from terminalbench.sandbox.builds.needs import (
@@ -36,6 +44,10 @@ from terminalbench.sandbox.builds.needs import (
 from terminalbench.sandbox.root_filesystem import rootfs
 from terminalbench.secrets.values import Secrets
 from terminalbench.text.numbers import plural, size, some
+
+if TYPE_CHECKING:
+    from terminalbench.llm.local.lease import ServerLease
+
 
 _PROGRAM = "terminalbench.sandbox.builds.prepare"
 _SHORT = 19
@@ -273,3 +285,45 @@ def _prepare(request: PrepareRequest, env: Mapping[str, str], tell: Tell) -> Pre
         errors.seek(0)
         tail = errors.read().decode(errors="replace").strip().splitlines()[-1:]
     raise TbenchError(f"preparing the images failed: {Secrets.of_environment(env).one_line(' '.join(tail))}")
+
+
+def local_models(configs: Iterable[Mapping[str, Any]]) -> list[LocalSpec]:
+    """The model files that JobConfigs ask, with the window that each asks for."""
+    found: dict[LocalSpec, None] = {}
+    for config in configs:
+        agent = unwrapped(config["agents"][0])
+        if is_local(model := agent.get("model_name")):
+            spec = parse_local(model)
+            found[replace(spec, num_ctx=agent.get("kwargs", {}).get("num_ctx") or spec.num_ctx)] = None
+    return list(found)
+
+
+def profile_models(profiles: Iterable[Profile]) -> list[LocalSpec]:
+    """The model files of profiles, with the window that each asks for."""
+    specs = [(parse_local(one.model), one.options.get("num_ctx")) for one in profiles if is_local(one.model)]
+    return list(dict.fromkeys(replace(spec, num_ctx=window or spec.num_ctx) for spec, window in specs))
+
+
+@contextmanager
+def served(specs: Iterable[LocalSpec], note: Callable[[str], None]) -> Generator[None]:
+    """Serve each of the models in here. Raises `ModelError` for one that cannot be served.
+
+    In the end it is noted how much each has read and written, and how fast.
+    """
+    leases: list[ServerLease] = []
+    with ExitStack() as held:
+        for spec in specs:
+            from terminalbench.llm.local.lease import lease
+
+            found = lease(spec)
+            held.callback(found.close)
+            order = found.served.order
+            slots = "one question" if order.slots == 1 else f"{order.slots} questions"
+            note(f"{order.name} is served at {found.url}: {slots} requests at once, {order.window} tokens each")
+            leases.append(found)
+        yield
+        for found in leases:
+            from terminalbench.llm.local.lease import speed
+
+            if (told := speed(found.url, found.token)) is not None:
+                note(f"{found.name}: {told}")

@@ -40,9 +40,16 @@ from terminalbench.runner.changes import PlanDrift, accepted, find_changes, refu
 from terminalbench.runner.deaths import scrub_leftovers
 from terminalbench.runner.environment import declared_variables, process_environment, stated_endpoints
 from terminalbench.runner.growth import GrownPlan, grow, is_quarantined, root_of
-from terminalbench.runner.images import ImageBooks, build_notes, image_books, with_builds, with_images
+from terminalbench.runner.images import (
+    ImageBooks,
+    build_notes,
+    image_books,
+    local_models,
+    served,
+    with_builds,
+    with_images,
+)
 from terminalbench.runner.kill import await_ends, end_leftovers
-from terminalbench.runner.local_models import local_models, served
 from terminalbench.runner.preflight import (
     PreflightCheck,
     allow_open_files,

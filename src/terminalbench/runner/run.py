@@ -42,8 +42,8 @@ from terminalbench.runner.changes import with_uploads
 from terminalbench.runner.control import check_orders
 from terminalbench.runner.deaths import scrub_leftovers
 from terminalbench.runner.executors.base import ClusterExecutor
+from terminalbench.runner.images import local_models, served
 from terminalbench.runner.kill import end_containers
-from terminalbench.runner.local_models import local_models, served
 from terminalbench.runner.mirror_artifacts import MirrorPass, mirror_batch, mirror_trial
 from terminalbench.runner.notify import Notifier, refuse_unsendable
 from terminalbench.runner.preflight import (

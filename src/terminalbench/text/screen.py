@@ -1,7 +1,13 @@
-"""The way to a terminal, a pipe or a file for everything that a command says: what would drive a terminal is shown."""
+"""The way to a terminal, a pipe or a file for everything that a command says: what would drive a terminal is shown.
+
+Also how far a long piece of work is: told by the work itself, shown by the command that listens, if one does.
+"""
 
 import sys
 from codecs import getincrementaldecoder
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TextIO
 
 from terminalbench.text.foreign import visible
@@ -68,3 +74,25 @@ def drive(text: str) -> None:
     stream = driver(sys.stderr)
     stream.write(text)
     stream.flush()
+
+
+type Listener = Callable[[str, int, int], None]
+
+_listener: ContextVar[Listener | None] = ContextVar("progress", default=None)
+
+
+def tell(what: str, done: int, total: int) -> None:
+    """Say that `done` of `total` parts of what is being done are over. Costs nothing where no command listens."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(what, done, total)
+
+
+@contextmanager
+def listening(listener: Listener) -> Generator[None]:
+    """Hear of the progress of all work in this context."""
+    before = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(before)

@@ -8,8 +8,17 @@ from typing import Any
 import msgspec
 
 from terminalbench.dashboard.findings import Failures, batch_failures, classify_missing
-from terminalbench.dashboard.frame import Crumb, CsvTable, Page, PageRequest
-from terminalbench.dashboard.links import compare_path, experiment_path, night_path, training_path, why_path
+from terminalbench.dashboard.frame import (
+    Crumb,
+    CsvTable,
+    Page,
+    PageRequest,
+    compare_path,
+    experiment_path,
+    night_path,
+    training_path,
+    why_path,
+)
 from terminalbench.dashboard.live import ShownState, named, outcome_bars, place, running_cells, waits
 from terminalbench.dashboard.pages.lists import trial_table
 from terminalbench.dashboard.pages.verdicts import ShownComparison, batch_verdict, contrast_table, has_instances

@@ -7,8 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from terminalbench.dashboard.frame import FOREIGN, Crumb, CsvTable, NotFound, Page, PageRequest, Redirect
-from terminalbench.dashboard.links import batch_path, compare_path, pair_path, trial_path, why_path
+from terminalbench.dashboard.frame import (
+    FOREIGN,
+    Crumb,
+    CsvTable,
+    NotFound,
+    Page,
+    PageRequest,
+    Redirect,
+    batch_path,
+    compare_path,
+    pair_path,
+    trial_path,
+    why_path,
+)
 from terminalbench.dashboard.pages.batch import changes, reasons_of
 from terminalbench.dashboard.pages.verdicts import (
     MANY_TRIALS,

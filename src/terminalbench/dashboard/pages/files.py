@@ -3,8 +3,16 @@
 import os
 import re
 
-from terminalbench.dashboard.frame import Crumb, Download, NotFound, Page, PageRequest
-from terminalbench.dashboard.links import batch_path, file_path, trial_path
+from terminalbench.dashboard.frame import (
+    Crumb,
+    Download,
+    NotFound,
+    Page,
+    PageRequest,
+    batch_path,
+    file_path,
+    trial_path,
+)
 from terminalbench.dashboard.safe_files import TrialFile, open_below, read_tail
 from terminalbench.dashboard.site import Site
 from terminalbench.secrets.containers import why_left_out

@@ -14,8 +14,17 @@ from terminalbench.archivist.inventory import LessonOrder, history, page_of_less
 from terminalbench.archivist.store import memory_of, open_store
 from terminalbench.archivist.tables import find_lesson
 from terminalbench.archivist.utility import HARM, chance_of_harm
-from terminalbench.dashboard.frame import LESSONS, Crumb, CsvTable, NotFound, Page, PageRequest
-from terminalbench.dashboard.links import night_results_path, steps_path, trial_path
+from terminalbench.dashboard.frame import (
+    LESSONS,
+    Crumb,
+    CsvTable,
+    NotFound,
+    Page,
+    PageRequest,
+    night_results_path,
+    steps_path,
+    trial_path,
+)
 from terminalbench.dashboard.pages.steps import places
 from terminalbench.dashboard.site import Site
 from terminalbench.index.exposures import LessonCounts, LessonLook, add_counts, lesson_counts, lesson_trials

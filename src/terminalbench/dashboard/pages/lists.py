@@ -5,8 +5,16 @@ experiments and trials, and the trend of one experiment over its batches.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from terminalbench.dashboard.frame import Crumb, CsvTable, NotFound, Page, PageRequest
-from terminalbench.dashboard.links import batch_path, night_path, training_path
+from terminalbench.dashboard.frame import (
+    Crumb,
+    CsvTable,
+    NotFound,
+    Page,
+    PageRequest,
+    batch_path,
+    night_path,
+    training_path,
+)
 from terminalbench.dashboard.site import Site
 from terminalbench.index.pages import (
     BatchFilter,

@@ -8,8 +8,16 @@ from typing import Any
 from terminalbench.analytics.atif import Trajectory, TrajectoryStep
 from terminalbench.analytics.divergence import Divergence, TrialSide, first_divergence
 from terminalbench.analytics.findings.actions import actions_of
-from terminalbench.dashboard.frame import Crumb, CsvTable, NotFound, Page, PageRequest
-from terminalbench.dashboard.links import batch_path, pair_path, trial_path
+from terminalbench.dashboard.frame import (
+    Crumb,
+    CsvTable,
+    NotFound,
+    Page,
+    PageRequest,
+    batch_path,
+    pair_path,
+    trial_path,
+)
 from terminalbench.dashboard.pages.files import exported
 from terminalbench.dashboard.pages.steps import StepView, signature, step_views
 from terminalbench.dashboard.pages.trial import documents, page_number

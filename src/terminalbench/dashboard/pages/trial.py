@@ -9,8 +9,20 @@ from terminalbench.analytics.findings.failed_checks import REPORT_BYTES, FailedC
 from terminalbench.analytics.labels import FAILURE_CLASS
 from terminalbench.analytics.long_trajectory import LIVE_FILES
 from terminalbench.dashboard.findings import trial_findings
-from terminalbench.dashboard.frame import Crumb, CsvTable, Download, NotFound, Page, PageRequest
-from terminalbench.dashboard.links import batch_path, experiment_path, file_path, pair_path, steps_path, trial_path
+from terminalbench.dashboard.frame import (
+    Crumb,
+    CsvTable,
+    Download,
+    NotFound,
+    Page,
+    PageRequest,
+    batch_path,
+    experiment_path,
+    file_path,
+    pair_path,
+    steps_path,
+    trial_path,
+)
 from terminalbench.dashboard.pages.files import NOT_TELLING, exported, not_exported
 from terminalbench.dashboard.pages.steps import (
     MANY_STEPS,
@@ -35,8 +47,8 @@ from terminalbench.index.pages import task_trials
 from terminalbench.index.queries import TrialRow
 from terminalbench.records.trial import Finding, Outcome, Usage
 from terminalbench.report.trial import had, lessons, task_instruction
-from terminalbench.text.egress import egress_lines
 from terminalbench.text.foreign import flat, visible
+from terminalbench.text.outcomes import egress_lines
 from terminalbench.text.reasons import failure_advice, failure_words
 from terminalbench.workflow.history import read_history
 

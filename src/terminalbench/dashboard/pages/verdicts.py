@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from terminalbench.dashboard.frame import Crumb, CsvTable, NotFound, Page, PageRequest
-from terminalbench.dashboard.links import Links, batch_path, trial_path
+from terminalbench.dashboard.frame import Crumb, CsvTable, Links, NotFound, Page, PageRequest, batch_path, trial_path
 from terminalbench.dashboard.site import Site
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.plan import Plan

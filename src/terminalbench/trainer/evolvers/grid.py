@@ -1,4 +1,5 @@
-"""The evolver `grid`: numeric options of the agent, chosen by Optuna from what earlier nights have found.
+"""The evolvers `listed`, the variants that the plan names, each once, and `grid`: numeric options of the agent, chosen
+by Optuna from what earlier nights have found.
 
 Optuna keeps nothing: each night it is told what the nights before tried and how that did against the champion of then,
 and draws from a seed of the night. The same nights give the same proposals.
@@ -13,6 +14,21 @@ from terminalbench.errors import UserError
 from terminalbench.trainer.evolvers.search import Proposal, Search
 from terminalbench.trainer.tables import RangeTable
 from terminalbench.trainer.variants import Change
+
+
+class ListedEvolver:
+    """Proposes the plan's variants that were not tried before and that the champion does not have already."""
+
+    def propose(self, search: Search) -> Iterator[Proposal]:
+        """Those of the list that are new tonight."""
+        for index, change in enumerate(search.plan.table.variants):
+            proposal = Proposal(change)
+            try:
+                search.check(proposal, f"variants[{index}]")
+            except UserError:  # the champion has it already, or it was tried
+                continue
+            yield proposal
+
 
 AT_RANDOM = 6
 """So many results are needed before they guide a draw."""

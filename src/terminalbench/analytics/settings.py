@@ -328,7 +328,7 @@ def _bases(view: BatchView) -> dict[str, str]:
 
 def _task_limits(view: BatchView) -> dict[str, float | None]:
     """Return what the plan of a batch says of the time that agents have on each task."""
-    return {f"{t.ref.dataset}/{t.ref.id}": t.timeout_sec for job in view.plan.jobs for t in job.tasks}
+    return {t.ref.name: t.timeout_sec for job in view.plan.jobs for t in job.tasks}
 
 
 def stages_of(views: Sequence[BatchView]) -> tuple[tuple[RecordedExtent, ...], ...]:
@@ -373,7 +373,7 @@ def _growth(plan: Plan) -> list[Departure]:
     if declared.attempts != attempts:
         text = f"{declared.attempts} were declared, but {attempts} are planned now"
         found.append(Departure(DepartureKind.ATTEMPTS, text))
-    tasks = [f"{task.ref.dataset}/{task.ref.id}" for job in plan.jobs for task in job.tasks]
+    tasks = [task.ref.name for job in plan.jobs for task in job.tasks]
     profiles = [job.profile for job in plan.jobs]
     for kind, now, before in (
         (DepartureKind.TASKS, tasks, declared.tasks),

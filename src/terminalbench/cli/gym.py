@@ -89,13 +89,13 @@ def show_command(environment: "Environment", gym: "Gym", holdout: bool, reason: 
         raise click.UsageError("give --holdout and --reason together: each look at held-out tasks is recorded with one")
     look = gym.look(environment, by="tbench trainer gym show", reason=reason) if reason is not None else None
     named = look.tasks if look is not None else ()
-    seen = tuple(task for task in environment.tasks if f"{task.dataset}/{task.id}" in named)
+    seen = tuple(task for task in environment.tasks if task.name in named)
     split, looks = gym.split(environment), gym.looks(environment)
     outside = gym.trials_outside(environment, environment.root / "results")
     parts = {"train": split.train, "dev": split.dev, "holdout": seen, "not split": split.unassigned}
     if as_json:
         about = {"environment": environment.name, "what": environment.what, "tasks": len(environment.tasks)}
-        named = {part.replace(" ", "_"): [f"{t.dataset}/{t.id}" for t in held] for part, held in parts.items()}
+        named = {part.replace(" ", "_"): [t.name for t in held] for part, held in parts.items()}
         seals = {"held_out": split.held_out, "looks": looks, "trials_outside_looks": outside}
         print_json({**about, "split": split.digest, **named, **seals})
         return

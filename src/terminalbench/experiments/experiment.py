@@ -26,6 +26,11 @@ class Task:
     source: TaskSource
     timeout_sec: float | None = None
 
+    @property
+    def name(self) -> str:
+        """The task as a person names it among those of several datasets."""
+        return f"{self.dataset}/{self.id}"
+
 
 @frozen
 class Experiment:

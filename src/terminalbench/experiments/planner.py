@@ -99,7 +99,7 @@ def make_plan(
         top_up=experiment.top_up,
         notify=experiment.notify,
         declared=BatchDeclaration(
-            tasks=tuple(f"{task.dataset}/{task.id}" for task in tasks),
+            tasks=tuple(task.name for task in tasks),
             profiles=tuple(profile.key for profile in profiles),
             attempts=run.attempts,
         ),

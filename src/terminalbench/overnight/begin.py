@@ -178,7 +178,7 @@ def begin(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
         config,
         models=of_one_model(models),
         lessons=lessons,
-        tasks=[f"{task.dataset}/{task.id}" for task in base.tasks],
+        tasks=[task.name for task in base.tasks],
         attempts=base.run.attempts,
         validation=_as_model(base, validator),
         validation_off=off,
@@ -371,7 +371,7 @@ def _differences(request: NightRequest, folder: NightFolder, config: NightConfig
     if request.models and list(request.models) != config.specs:
         yield f"--model: the night has {', '.join(config.specs)}"
     if request.tasks:
-        chosen = [f"{task.dataset}/{task.id}" for task in load_suite(Path(config.suite), request.tasks).tasks]
+        chosen = [task.name for task in load_suite(Path(config.suite), request.tasks).tasks]
         if chosen != config.tasks:
             yield f"--tasks: the night has {', '.join(config.tasks)}"
     learns = config.lessons

@@ -197,7 +197,7 @@ def _experiment(
         run = replace(run, attempts=1)  # one trial of each task that was drawn, by each profile
     if budget_usd is not None:
         run = replace(run, budget_usd=budget_usd)
-    chosen = base.tasks if tasks is None else [t for t in base.tasks if f"{t.dataset}/{t.id}" in tasks]
+    chosen = base.tasks if tasks is None else [t for t in base.tasks if t.name in tasks]
     return replace(
         base,
         slug=SLUGS[work.role],
@@ -220,7 +220,7 @@ def drawn_tasks(config: NightConfig, base: Experiment, work: IterationWork) -> l
 
     found = [Candidate(TaskRef(t.id, t.dataset, t.family), kind(t)) for t in base.tasks]
     pairs = sample(found, config.attempts, config.validation_rate, work.seed)
-    return list(dict.fromkeys(f"{pair.task.dataset}/{pair.task.id}" for pair in pairs))
+    return list(dict.fromkeys(pair.task.name for pair in pairs))
 
 
 def validation_left_usd(config: NightConfig, state: NightState) -> float | None:

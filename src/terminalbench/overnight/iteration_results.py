@@ -179,7 +179,7 @@ def _about(view: BatchView, rows: Sequence[Row], config: NightConfig) -> dict[Ta
     suite = {(task.dataset, task.id): task for task in config.suite_tasks}
     found: dict[TaskRef, _TaskFacts] = {}
     for ref, seen in told.items():
-        files = view.plan.task_files.get(f"{ref.dataset}/{ref.id}")
+        files = view.plan.task_files.get(ref.name)
         only = next(iter(seen)) if len(seen) == 1 else None
         digest = sha256(encode_line(sorted(files.items()))).hexdigest() if files else only
         said = suite.get((ref.dataset, ref.id))

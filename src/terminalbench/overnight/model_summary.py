@@ -373,7 +373,7 @@ def not_alike(projected: Sequence[ProjectedIteration]) -> list[str]:
                     f"{one.profile} had different content in iteration {each.results.iteration}, which is left out"
                 )
     found = _contents([one for each in projected for one in each.results.profiles])
-    changed = sorted(f"{ref.dataset}/{ref.id}" for ref, contents in found.items() if len(contents) > 1)
+    changed = sorted(ref.name for ref, contents in found.items() if len(contents) > 1)
     if not changed:
         return lines
     return [

@@ -204,7 +204,7 @@ def _lost(projected: Sequence[ProjectedIteration], under_way: Collection[int]) -
         number = each.results.iteration
         for profile in each.results.profiles:
             for name, trial in ((task.task_id, trial) for task in profile.tasks for trial in task.trials):
-                may_run = number in under_way and trial.outcome in (Outcome.NOT_RUN, Outcome.CANCELLED)
+                may_run = number in under_way and not trial.outcome.ended
                 if not trial.outcome.measured and not may_run:
                     reason = trial.reason or "no reason was recorded"
                     key = (profile.profile, trial.outcome.value, trial.error_class, reason)

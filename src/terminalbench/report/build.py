@@ -105,7 +105,7 @@ def _refs(this: ReportInput, names: list[str]) -> list[TrialRef]:
     return [
         TrialRef(
             cell,
-            f"{cell.task.dataset}/{cell.task.id}" if mixed else cell.task.id,
+            cell.task.name if mixed else cell.task.id,
             (tasks[cell.task], names.index(cell.profile)),
             this.link(cell.row) if cell.row is not None else None,
             found.get(cell.row.key, {}) if cell.row is not None else {},
@@ -191,9 +191,7 @@ def _notes(view: BatchView) -> tuple[str, ...]:
     over = use.over_said if use is not None else None
     notes = [*([over] if over else []), *map(str, view.plan.departed()), *view.plan.notes]
     for item in view.plan.excluded:
-        what = " on ".join(
-            part for part in (item.profile, f"{item.task.dataset}/{item.task.id}" if item.task else None) if part
-        )
+        what = " on ".join(part for part in (item.profile, item.task.name if item.task else None) if part)
         notes.append(f"left out: {what or 'everything'}: {item.reason}")
     return tuple(notes)
 

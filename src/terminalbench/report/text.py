@@ -256,9 +256,7 @@ def trials_text(view: BatchView, width: int) -> str:
 
 def _trial_name(cell: CellState, mixed: bool) -> str:
     """Return what `tbench show BATCH PROFILE` takes for it; of several datasets, with its own."""
-    return printable(
-        f"{cell.task.dataset}/{cell.task.id}#{cell.attempt}" if mixed else f"{cell.task.id}#{cell.attempt}"
-    )
+    return printable(f"{cell.task.name if mixed else cell.task.id}#{cell.attempt}")
 
 
 def _trial_values(cell: CellState, stands: str, free: bool) -> list[str]:

@@ -280,7 +280,7 @@ class Gym:
             )
         with changing(self.looks_file):
             number = len(read_log(self.looks_file, GymLook)) + 1
-            names = tuple(f"{task.dataset}/{task.id}" for task in tasks)
+            names = tuple(task.name for task in tasks)
             look = GymLook(
                 number=number, time=_now(), environment=environment.name, by=by, reason=reason.strip(), tasks=names
             )
@@ -292,12 +292,12 @@ class Gym:
 
         They count for ever, whatever became of the split.
         """
-        names = {f"{task.dataset}/{task.id}" for task in environment.tasks}
+        names = {task.name for task in environment.tasks}
         return [look for look in read_log(self.looks_file, GymLook) if not names.isdisjoint(look.tasks)]
 
     def trials_outside(self, environment: Environment, results_root: Path) -> dict[str, int]:
         """Return how many trials of its held-out tasks were attempted outside of looks, by batch."""
-        held = {f"{task.dataset}/{task.id}" for task in self._held_out(environment)}
+        held = {task.name for task in self._held_out(environment)}
         return trials_outside(self.root, results_root, held) if held else {}
 
     def _held_out(self, environment: Environment) -> tuple[Task, ...]:

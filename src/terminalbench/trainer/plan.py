@@ -89,7 +89,7 @@ class TrainingPlan:
             kept.pop(name)
         kept["start"] = self.start.profile.content
         kept["parts"] = {
-            part: ", ".join(sorted(f"{task.dataset}/{task.id}" for task in tasks))
+            part: ", ".join(sorted(task.name for task in tasks))
             for part, tasks in (("train", self.split.train), ("dev", self.split.dev))
         }
         kept["parts"]["held out"] = self.split.held_out
@@ -215,7 +215,7 @@ def check_tasks(plan: TrainingPlan, tasks: Iterable[Task]) -> None:
 
 
 def _tasks_now(tasks: Iterable[Task]) -> dict[str, str]:
-    return {f"{task.dataset}/{task.id}": task_digest(task) for task in tasks}
+    return {task.name: task_digest(task) for task in tasks}
 
 
 def _check(table: PlanTable, raw: dict[str, Any], problems: Problems) -> None:

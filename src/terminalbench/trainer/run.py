@@ -191,7 +191,7 @@ def _pair(plan: TrainingPlan) -> tuple[str, str]:
 
 
 def _measured(plan: TrainingPlan, begun: HoldoutLook, look: GymLook, batches: TrainingBatches) -> HoldoutLook:
-    tasks = [task for task in plan.environment.tasks if f"{task.dataset}/{task.id}" in look.tasks]
+    tasks = [task for task in plan.environment.tasks if task.name in look.tasks]
     variants = LineageStore(plan.root).lineage(plan.lineage).variants
     measure = spread(tasks, max(len(tasks), plan.table.budget.trials // 2))
     profiles = {name: variants[name].table for name in (begun.new, begun.old)}

@@ -134,7 +134,7 @@ class TrialPair:
     @property
     def first(self) -> JudgeTrial:
         """Return which of them is called A: by a hash, so that neither profile always comes first."""
-        digest = sha256(f"{self.new.task.dataset}/{self.new.task.id}/{self.new.profile}/{self.old.profile}".encode())
+        digest = sha256(f"{self.new.task.name}/{self.new.profile}/{self.old.profile}".encode())
         return self.new if digest.digest()[0] % 2 else self.old
 
     @property

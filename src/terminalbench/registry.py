@@ -62,7 +62,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "composite": "terminalbench.workflow.guards.claims:CompositeGuard",
     },
     "memories": {
-        "archivist": "terminalbench.archivist.snapshots:take_snapshot",
+        "archivist": "terminalbench.archivist.retrieval:take_snapshot",
     },
     "result formats": {
         "inspect": "terminalbench.formats.inspect_log:InspectFormat",

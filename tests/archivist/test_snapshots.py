@@ -10,7 +10,7 @@ from support.lessons import PERSON, draft
 from terminalbench import plan as plan_api
 from terminalbench.archivist.entries import LessonChanges
 from terminalbench.archivist.memory import add, approve, edit, retire
-from terminalbench.archivist.snapshots import situation_of, take_snapshot
+from terminalbench.archivist.retrieval import situation_of, take_snapshot
 from terminalbench.archivist.store import open_store
 from terminalbench.errors import TbenchError, UserError
 from terminalbench.experiments.batch import Batch

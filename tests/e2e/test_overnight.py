@@ -356,7 +356,7 @@ def test_nothing_starts_after_until_and_a_clock_that_is_set_moves_it(nights: Nig
             moved.append(True)
         return real() + 3600.0 * bool(moved)
 
-    with in_here(nights), mock.patch("terminalbench.overnight.limits.time.time", wall):
+    with in_here(nights), mock.patch("terminalbench.overnight.night.time.time", wall):
         until = (datetime.now().astimezone() + timedelta(minutes=30)).isoformat()
         request = NightRequest(suite=nights.suite, output=nights.folder.folder, tasks=("a",), until=until)
         end = run_night(request)

@@ -62,20 +62,20 @@ def test_a_resume_on_another_day_means_the_seven_of_that_day(root: Path) -> None
         shared = read_shared(gate)
         return (shared.deadline or 0.0) - shared.clock.now()
 
-    with mock.patch("terminalbench.overnight.limits.time.time", evening.timestamp):
+    with mock.patch("terminalbench.overnight.night.time.time", evening.timestamp):
         night = begun(root, ONE, until="07:00", now=evening)
     folder = night.folder
     assert night.config.until == "2026-11-18T07:00:00+00:00"
     assert left_sec(folder.gate_json) == pytest.approx(9 * 3600, abs=60)
     later = evening + timedelta(days=3, hours=1)
-    with mock.patch("terminalbench.overnight.limits.time.time", later.timestamp):
+    with mock.patch("terminalbench.overnight.night.time.time", later.timestamp):
         with pytest.raises(UserError, match="had to end at 2026-11-18T07:00.*which has passed.*a later --until"):
             go_on(NightRequest(), folder, later)
         again = go_on(NightRequest(until="07:00"), folder, later)
     assert again.config.until == "2026-11-21T07:00:00+00:00"
     assert again.extended == ("until: 2026-11-18T07:00:00+00:00 -> 2026-11-21T07:00:00+00:00",)
     assert left_sec(folder.gate_json) == pytest.approx(8 * 3600, abs=60)
-    with mock.patch("terminalbench.overnight.limits.time.time", later.timestamp):
+    with mock.patch("terminalbench.overnight.night.time.time", later.timestamp):
         same = go_on(NightRequest(), folder, later)
     assert same.config.until == again.config.until, "what was said on that day counts from there on"
 
@@ -86,7 +86,7 @@ STAGES = [
     "runner.worktree._make",
     "runner.worktree._settled",
     "overnight.begin.write_experiment",
-    "overnight.begin.limits.put_up",
+    "overnight.begin.put_up",
     "overnight.begin.write_json",
 ]
 
@@ -133,12 +133,12 @@ def test_a_folder_with_other_files_is_refused_also_where_a_start_was_killed(root
 
 def test_the_same_command_goes_on_with_a_night_and_its_until_is_the_one_of_the_beginning(root: Path) -> None:
     evening = datetime(2026, 11, 17, 22, 0, tzinfo=UTC)
-    with mock.patch("terminalbench.overnight.limits.time.time", evening.timestamp):
+    with mock.patch("terminalbench.overnight.night.time.time", evening.timestamp):
         night = begun(root, ONE, until="07:00", now=evening)
         again = go_on(NightRequest(until="07:00", again=True), night.folder, evening + timedelta(hours=1))
     assert (again.config.until, again.extended, again.over) == (night.config.until, (), False)
     morning = evening + timedelta(hours=10)
-    with mock.patch("terminalbench.overnight.limits.time.time", morning.timestamp):
+    with mock.patch("terminalbench.overnight.night.time.time", morning.timestamp):
         late = go_on(NightRequest(until="07:00", again=True), night.folder, morning)
         longer = go_on(NightRequest(until="09:00", again=True), night.folder, morning)
     assert late.over

@@ -18,7 +18,8 @@ from terminalbench.harbor.limits.control import ALL, ControlFile, shared_control
 from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.json_files import append_jsonl, read_json, write_json
 from terminalbench.locks import start_ticks
-from terminalbench.overnight import crew, limits, worker
+from terminalbench.overnight import crew, worker
+from terminalbench.overnight import night as conditions
 from terminalbench.overnight.crew import TasksAtDeath, WorkerAssignment, orphan_of, told_by
 from terminalbench.overnight.decisions import NextAction, eta_sec
 from terminalbench.overnight.folder import NightFolder
@@ -184,7 +185,7 @@ class NothingMeasured:
 def test_a_stop_condition_is_one_class_and_its_place_in_the_list(
     measured: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STOP_CONDITIONS", (*limits.STOP_CONDITIONS, NothingMeasured()))
+    monkeypatch.setattr(conditions, "STOP_CONDITIONS", (*conditions.STOP_CONDITIONS, NothingMeasured()))
     night = make_night(tmp_path, iterations=2)
     share_gate(night.folder.gate_json)
     end = WorkEnd(0, trials=4, measured=measured)

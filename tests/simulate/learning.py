@@ -27,7 +27,7 @@ from servers.base import Turn
 from servers.ollama import OllamaServer
 from terminalbench.archivist.effects import count_trials
 from terminalbench.archivist.memory import add
-from terminalbench.archivist.snapshots import take_snapshot
+from terminalbench.archivist.retrieval import take_snapshot
 from terminalbench.archivist.store import open_store
 from terminalbench.experiments.lessons import LessonReader, draw, with_lessons
 from terminalbench.experiments.plan import PlannedTask

@@ -24,8 +24,7 @@ from msgspec.structs import replace
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: `simulate` is the package here
 
-from terminalbench.archivist.retrieval import RetrievalPolicy, Situation, retrieve
-from terminalbench.archivist.snapshots import eligible_lesson
+from terminalbench.archivist.retrieval import RetrievalPolicy, Situation, eligible_lesson, retrieve
 from terminalbench.archivist.tables import MIGRATIONS, put_lesson
 from terminalbench.archivist.utility import (
     ExposedTrial,

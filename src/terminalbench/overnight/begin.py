@@ -21,7 +21,6 @@ from terminalbench.experiments.write import write_experiment
 from terminalbench.files import write_bytes
 from terminalbench.harbor.limits.gate import read_shared
 from terminalbench.json_files import read_json, write_json
-from terminalbench.overnight import limits
 from terminalbench.overnight.decisions import nothing_left, seed_of, until_moment
 from terminalbench.overnight.folder import NightFolder
 from terminalbench.overnight.iteration_files import (
@@ -48,6 +47,9 @@ from terminalbench.overnight.night import (
     NightState,
     NightTraining,
     Role,
+    put_up,
+    renew,
+    until_of,
 )
 from terminalbench.overnight.nights import config_of
 from terminalbench.overnight.suite import Suite, load_suite
@@ -183,7 +185,7 @@ def begin(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
         validation=_as_model(base, validator),
         validation_off=off,
     )
-    limits.put_up(folder.gate_json, config)
+    put_up(folder.gate_json, config)
     state = _new_state(folder, config)
     write_json(folder.state_json, state)
     write_json(folder.config_json, config)  # from here on it is a night
@@ -317,7 +319,7 @@ def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
     same_until = request.again and request.until == config.until_said
     later = None if request.until is None or same_until else until_moment(request.until, now).isoformat()
     config, extended = _extended(config, request, later)
-    until = limits.until_of(config)
+    until = until_of(config)
     if until is not None and until <= now.timestamp() and request.again:
         state, lost = _state_of(folder, config)
         return PreparedNight(folder, config, state, notes=lost, over=True)
@@ -331,7 +333,7 @@ def go_on(request: NightRequest, folder: NightFolder, now: datetime) -> Prepared
     list(check_orders(folder.gate_json.absolute()))
     if extended:
         write_json(folder.config_json, config)
-    limits.renew(folder.gate_json, config)
+    renew(folder.gate_json, config)
     state, lost = _state_of(folder, config)
     if isinstance(config.workers, int):
         state.workers = config.workers

@@ -1,16 +1,20 @@
-"""What is persisted of a night: what was asked for, how far it is, what happened.
+"""What is persisted of a night: what was asked for, how far it is, what happened; and its stop conditions.
 
 Tasks that end workers are told apart from a machine that ends processes at random, and not run any more.
 """
 
+import time
 from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Protocol
 
 import msgspec
 
+from terminalbench.campaign import GateStatus, deadline_of
 from terminalbench.harbor.limits.clock import SharedClock
+from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.runner.worktree import CodePin
 
 POISON_DEATHS = 2
@@ -337,3 +341,52 @@ class NightEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         datetime.fromisoformat(self.time)
+
+
+class StopCondition(Protocol):
+    """A reason to begin no iteration any more: what runs may end, and the night is `stopped` and can be resumed."""
+
+    def why(self, state: NightState, gate: GateStatus, /) -> str | None:
+        """Return the reason as the report states it; None while the night may go on. Asked once a round."""
+
+
+class ClosedBatch:
+    """A worker ended because its batch may start nothing any more."""
+
+    def why(self, state: NightState, _gate: GateStatus, /) -> str | None:
+        """Return what the worker said."""
+        return state.stopped
+
+
+class ShutGate:
+    """The deadline has come, the budget is used up, or a person has stopped the batches of the night."""
+
+    def why(self, _state: NightState, gate: GateStatus, /) -> str | None:
+        """Return what the gate says."""
+        return gate.shut
+
+
+STOP_CONDITIONS: tuple[StopCondition, ...] = (ClosedBatch(), ShutGate())
+"""The conditions of every night; the first that holds gives the reason."""
+
+
+def why_stopped(state: NightState, gate: GateStatus) -> str | None:
+    """Return why a night begins no iteration any more, None while it does."""
+    return next((why for one in STOP_CONDITIONS if (why := one.why(state, gate)) is not None), None)
+
+
+def until_of(config: NightConfig) -> float | None:
+    """The moment of `--until` by the wall clock."""
+    return datetime.fromisoformat(config.until).timestamp() if config.until is not None else None
+
+
+def put_up(gate: Path, config: NightConfig) -> None:
+    """Put up the gate of a new night."""
+    until = until_of(config)
+    share_gate(gate, config.budget_usd, None if until is None else until - time.time(), called="night")
+
+
+def renew(gate: Path, config: NightConfig) -> None:
+    """Bring the gate of a night that goes on to what it allows now."""
+    now = read_shared(gate).clock.now()
+    change_shared(gate, config.budget_usd, deadline_of(until_of(config), time.time(), now))

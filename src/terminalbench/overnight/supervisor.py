@@ -15,7 +15,6 @@ from terminalbench.campaign import GateStatus, follow, standing
 from terminalbench.errors import TbenchError
 from terminalbench.experiments.experiment import Experiment
 from terminalbench.harbor.limits.clock import AwakeClock
-from terminalbench.overnight import limits
 from terminalbench.overnight.crew import (
     TasksAtDeath,
     WorkerProcess,
@@ -57,6 +56,8 @@ from terminalbench.overnight.night import (
     Role,
     WithdrawnTask,
     WorkEnd,
+    until_of,
+    why_stopped,
 )
 from terminalbench.overnight.scaling import Scaler
 from terminalbench.records.values import stamp
@@ -141,7 +142,7 @@ class NightSupervisor:
     @property
     def stopped(self) -> str | None:
         """The reason why no iteration is leased any more, besides signals."""
-        return limits.why_stopped(self.state, self.standing)
+        return why_stopped(self.state, self.standing)
 
     # Leases ---------------------------------------------------------------------------------------------------------
 
@@ -305,7 +306,7 @@ class NightSupervisor:
     def _look_around(self) -> None:
         """Look once a second at the gate, the wall clock and the disk."""
         try:
-            moved = follow(self.folder.gate_json, limits.until_of(self.config))
+            moved = follow(self.folder.gate_json, until_of(self.config))
             self.standing = standing(self.folder.gate_json)
         except (OSError, TbenchError, msgspec.DecodeError):
             moved = None  # a person is just writing it, or the disk is full: the next look tells

@@ -15,10 +15,10 @@ import msgspec
 from terminalbench.errors import Interrupted, UserError
 from terminalbench.experiments.write import write_experiment
 from terminalbench.json_files import write_json
-from terminalbench.overnight import limits, loop
+from terminalbench.overnight import loop
 from terminalbench.overnight.begin import DEFAULT_ITERATIONS, NightRequest, PreparedNight, night_at
 from terminalbench.overnight.loop import NightEnd, NightListener, Tell
-from terminalbench.overnight.night import NightTraining
+from terminalbench.overnight.night import NightTraining, until_of
 from terminalbench.overnight.nights import config_of
 from terminalbench.overnight.summary_model import TrainedNight, TrainingStep
 from terminalbench.records.values import known_total
@@ -104,7 +104,7 @@ def _train(plan: TrainingPlan, night: PreparedNight, tell: Tell, told: NightList
     asked = night.config.learn
     if asked is None:
         return
-    bounds = NightLimits(night.folder.gate_json.absolute(), limits.until_of(night.config))
+    bounds = NightLimits(night.folder.gate_json.absolute(), until_of(night.config))
     done, why = read_nights(plan.folder), "it was stopped"
     if len(done) < asked.night:
         _write(night, _unfinished(plan, asked, bounds, why))  # until it is over, the report says that it is not

@@ -167,8 +167,7 @@ def search_command(
     """
     from terminalbench.archivist.checks import task_in
     from terminalbench.archivist.inventory import search
-    from terminalbench.archivist.retrieval import RetrievalMode, RetrievalPolicy, retrieve
-    from terminalbench.archivist.snapshots import situation_in
+    from terminalbench.archivist.retrieval import RetrievalMode, RetrievalPolicy, retrieve, situation_in
 
     if bool(text) == (task_folder is not None):
         raise click.UsageError("give words to search for, or --task-folder DIR")

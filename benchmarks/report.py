@@ -19,8 +19,7 @@ from terminalbench.analytics.compare import compare_views
 from terminalbench.experiments.batch import Batch
 from terminalbench.index.results import TRIALS, Table, trial_records
 from terminalbench.report.build import ReportInput, build_report
-from terminalbench.report.html import render_html
-from terminalbench.report.markdown import render_markdown
+from terminalbench.report.documents import render_html, render_markdown
 
 REPEATS = 3
 

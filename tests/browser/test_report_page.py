@@ -11,7 +11,7 @@ from support.browser import EVERY_RULE, SERIOUS, watched
 from support.reports import SMALL, large, measured
 from terminalbench.analytics.error_groups import FailureCause
 from terminalbench.report.build import build_report
-from terminalbench.report.html import render_html
+from terminalbench.report.documents import render_html
 from terminalbench.swebench_pro.rows import ResultRow
 from terminalbench.swebench_pro.visualize import make_charts, write
 

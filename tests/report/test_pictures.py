@@ -10,7 +10,7 @@ import pytest
 from support.reports import SMALL, measured
 from terminalbench.report import pictures
 from terminalbench.report.build import build_report
-from terminalbench.report.html import render_html
+from terminalbench.report.documents import render_html
 from terminalbench.report.model import Report
 
 

@@ -17,8 +17,7 @@ from terminalbench.experiments.batch import Batch
 from terminalbench.lab.analyze import write_report
 from terminalbench.records.trial import Usage
 from terminalbench.report.build import ReportInput, build_report
-from terminalbench.report.html import LINKED_TRIALS, render_html
-from terminalbench.report.markdown import render_markdown
+from terminalbench.report.documents import LINKED_TRIALS, render_html, render_markdown
 from terminalbench.report.pictures import write_pictures
 from terminalbench.report.sentences import headlines, next_steps
 from terminalbench.version import __version__

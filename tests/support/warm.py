@@ -310,12 +310,12 @@ def compile_templates() -> None:
     """Compile the templates of all pages, once for all processes that are forked from this one."""
     from terminalbench.dashboard import render
     from terminalbench.overnight import morning_page
-    from terminalbench.report import html
+    from terminalbench.report import documents
 
     pages = render.environment()
     for name in pages.list_templates(["html"]):
         pages.get_template(name)
-    html._environment("pass").get_template("report.html")
+    documents._environment("pass").get_template("report.html")
     morning_page._environment().get_template("night.html")
 
 

@@ -40,7 +40,7 @@ def environment() -> "Environment":
     """The templates of the package."""
     from jinja2 import PackageLoader
 
-    from terminalbench.report.html import templates
+    from terminalbench.report.documents import templates
     from terminalbench.report.sentences import method_sentence
 
     made = templates(PackageLoader("terminalbench.dashboard"))

@@ -31,9 +31,8 @@ from terminalbench.live.processes import resume_places
 from terminalbench.live.status import view_now
 from terminalbench.records.trial import Finding
 from terminalbench.report.build import ReportInput, build_report
+from terminalbench.report.documents import render_html, render_markdown
 from terminalbench.report.evidence import needed
-from terminalbench.report.html import render_html
-from terminalbench.report.markdown import render_markdown
 from terminalbench.report.pictures import FOLDER, write_pictures
 from terminalbench.text.screen import tell
 

@@ -11,7 +11,7 @@ from terminalbench.overnight.lessons_report import REFLECTIONS, lessons_lines
 from terminalbench.overnight.model_summary import Grouping, GroupRate, ModelSummary
 from terminalbench.overnight.summary_model import COMPARISONS, Flip, Incident, LostTrials, NightSummary, model_name
 from terminalbench.records.counts import Counts
-from terminalbench.report.markdown import escaped
+from terminalbench.report.documents import escaped
 from terminalbench.text.foreign import flat, short
 from terminalbench.text.numbers import cost, dollars, moment, percent, percents, plural
 from terminalbench.text.outcomes import word

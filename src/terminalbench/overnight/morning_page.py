@@ -21,7 +21,7 @@ def render_html(summary: NightSummary) -> str:
     from markupsafe import Markup
 
     from terminalbench.report.charts import chart_css
-    from terminalbench.report.html import template_text
+    from terminalbench.report.documents import template_text
 
     charts = {
         "Pass rate by iteration": trend_chart(summary),
@@ -102,7 +102,7 @@ def _ends(rate: float | None, measured: int) -> tuple[float, float] | tuple[None
 def _environment() -> "jinja2.Environment":
     import jinja2
 
-    from terminalbench.report.html import templates
+    from terminalbench.report.documents import templates
     from terminalbench.text.foreign import visible
 
     made = templates(

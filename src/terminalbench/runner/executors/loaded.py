@@ -3,7 +3,7 @@
 `python -P -u -m terminalbench.runner.executors.loaded LISTENER OWNER [MODULE ...]` serves who connects to a listening
 socket until its owner ends; further modules are loaded too. A forked process is made what a fresh one would be:
 session, files, mounts, folder, environment, umask, limits, signals, `sys.argv` and `sys.path`. Where that cannot be
-(`why_not`) it is refused, and who asked starts an ordinary process. See `forked` for the other side.
+(`why_not`) it is refused, and who asked starts an ordinary process. See `local` for the other side.
 
 This process has one thread and keeps nothing of those that it has forked. When it dies they are killed; when the
 process that asked for one ends, that one gets the signal it was asked for with, and has a guard as with `death_signal`.

@@ -88,9 +88,7 @@ def escaped(text: str) -> Iterator[str]:
     yield _json(text)
     yield _json(text).replace("/", "\\/")
     yield json.dumps(text, ensure_ascii=False)[1:-1]
-    tagless = (
-        text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    )
+    tagless = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     yield tagless.replace('"', "&quot;").replace("'", "&#x27;")
     yield tagless.replace("'", "&#39;").replace('"', "&#34;")
     for quoted in (

@@ -68,6 +68,24 @@ def test_every_task_can_be_filtered_by_and_a_part_of_its_name_is_enough(root: Ro
     assert page.count('<option value="task') == 230
 
 
+def test_home_and_why_call_a_variant_by_its_reason(root: Root) -> None:
+    keys = ("p0123456789ab", "p0123456789ac")
+    batch = allocate(root.path, "training")
+    plan = make_plan(batch, keys, "a", 1)
+    records = tuple(ProfileRecord(key, key, {}, f"it <looks> before {key[-1]}") for key in keys)
+    jobs = tuple(msgspec.structs.replace(job, profile_id=job.profile) for job in plan.jobs)
+    write_json(batch.plan_json, msgspec.structs.replace(plan, profiles=records, jobs=jobs))
+    for key, reward in zip(keys, (1.0, 0.0), strict=True):
+        make_trial(batch, f"a__{key}", profile=key, reward=reward)
+    root.scan()
+    home = root.text("")
+    assert "it &lt;looks&gt; before b 100.0 %, it &lt;looks&gt; before c 0.0 %" in home
+    assert f'it &lt;looks&gt; before b</i> <span class="id">{keys[0]}</span> <b>100.0 %' in home
+    why = root.text(f"why/training/0/{keys[0]}/{keys[1]}/")
+    assert f'it &lt;looks&gt; before b <span class="id">{keys[0]}</span></b> solves 1 task that it &lt;looks&gt;' in why
+    assert "<h3>p0" not in why
+
+
 def test_home_has_the_best_profile_first_and_no_rate_over_all_profiles(root: Root) -> None:
     page = root.text("")
     rates = [re.findall(r"<i title=\"(\w)\">", part.split("</td>")[0]) for part in page.split('class="names"')[1:]]

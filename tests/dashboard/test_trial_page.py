@@ -341,11 +341,19 @@ def test_the_head_counts_tokens_as_the_steps_do(root: Root) -> None:
 def test_steps_that_did_the_same_are_one_line(root: Root) -> None:
     work(root, steps("ls", "make test", "make test", "make  test", "make test", "sed 1p x", "sed 2p x", "sed 3p x"))
     page = root.text(trial("a__1"))
-    assert page.count('<details class="repeated">') == 1
-    group = page.split('<details class="repeated">')[1].split("</summary>")[0]
+    assert page.count('<details class="repeated"') == 1
+    group = page.split('<details class="repeated"')[1].split("</summary>")[0]
     assert "4 times the same" in group
     assert '<span class="at">3 to 6</span>' in group
     assert page.count('<article class="step ') == 9, "every one is there"
+
+
+def test_repeated_steps_are_open_where_one_of_them_decided(root: Root) -> None:
+    document = steps("cat x", *["make test"] * 8)
+    work(root, document)
+    assert '<details class="repeated" open>' in root.text(trial("a__1"))
+    add_trajectory(root.batch.runs / f"{STAMP}__q" / "a__3", document)
+    assert '<details class="repeated">' in root.text(trial("a__3", "q")), "nothing decided a trial that passed"
 
 
 def test_long_output_has_its_first_and_last_lines_and_an_edit_is_a_diff(root: Root) -> None:

@@ -96,6 +96,11 @@ def test_a_contrast_of_long_names_keeps_both_of_them() -> None:
     shown = [e.text or "" for e in ElementTree.fromstring(drawn).iter("text") if e.get("class") == "b halo"]
     assert len(set(shown)) == 11
     assert all(text.endswith("-name-0") and " vs " in text and len(text) <= 34 for text in shown)
+    wide = ElementTree.fromstring(forest([ForestRow("night 12: " + "m" * 40, "better", 0.625, 0.125, 0.875)], "pass"))
+    label, said = (
+        next(e.text or "" for e in wide.iter("text") if e.get("class") == kind) for kind in ("b halo", "e halo")
+    )
+    assert len(label) + len(said) <= 54, "a space between them"
     assert "canvas vs " in forest([ForestRow(f"canvas vs {names[0]}", "better", 0.01)], "pass")
 
 

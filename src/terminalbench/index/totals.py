@@ -106,6 +106,11 @@ class ProfileTotals(msgspec.Struct, frozen=True, kw_only=True):
     oracle: bool = False
 
     @property
+    def reason(self) -> str | None:
+        """Return what a profile of a training, which has its id as its name, is called: why it is tried."""
+        return self.description if self.profile_id and self.profile.startswith(self.profile_id) else None
+
+    @property
     def passed(self) -> int:
         """Trials the verifier passed."""
         return self.outcomes.get(Outcome.PASSED, 0)

@@ -232,6 +232,7 @@ def why_page(site: Site, ask: PageRequest) -> Page:
         "batch": summary.batch,
         "new": new,
         "old": old,
+        "reasons_of": reasons_of(view.plan),
         "simulated": summary.simulated,
         "found": found,
         "groups": _groups(found or []),

@@ -34,6 +34,7 @@ from terminalbench.locks import living_owner
 from terminalbench.overnight.nights import CUT_OFF, NightLook, find_nights, night_stamps
 from terminalbench.records.trial import Outcome
 from terminalbench.report.charts.svg import varies
+from terminalbench.text.foreign import cut
 from terminalbench.text.names import typed
 from terminalbench.text.numbers import percent, plural
 from terminalbench.trainer.journal import training_lock
@@ -143,7 +144,7 @@ def _ended_batches(site: Site) -> Iterator[HomeLine]:
     newest = find_batches(site.index, BatchFilter(), Window(size=_ENDED + len(site.live)), site.live).items
     for batch in newest:
         if batch.batch not in site.live and batch.trials:
-            rates = [f"{p.profile} {percent(p.rate)}" for p in batch.best_first]
+            rates = [f"{cut(p.reason or p.profile, 40)} {percent(p.rate)}" for p in batch.best_first]
             more = f" and {len(rates) - 3} more" if len(rates) > 3 else ""
             yield HomeLine(
                 "batch", _batch_name(batch), batch_path(batch.batch), ", ".join(rates[:3]) + more,

@@ -133,6 +133,7 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
     many = own is not None and len(own.steps) > MANY_STEPS
     analysed = trial_findings(site, ask, row, left["files"], many=many)
     findings = analysed.found
+    deciding = _deciding(findings)
     named_steps = {step for finding in findings for step in finding.steps}
     pointed, measured = _findings(findings, path, places(own, named_steps) if own else {})
     values: dict[str, Any] = {
@@ -146,7 +147,8 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
         "document_number": number,
         "steps": steps,
         "groups": [[view] for view in steps.steps] if site.runs(ask.batch, row) else list(together(steps.steps)),
-        "opened": _opened(steps.steps, marks, findings, searched=bool(wanted)),
+        "opened": _opened(steps.steps, marks, deciding, searched=bool(wanted)),
+        "deciding": deciding,
         "spent": site.spent_so_far(ask.batch, row.job, row.name, row.profile) if site.runs(ask.batch, row) else None,
         "elapsed": row.trial.wall_sec if row.trial else None,
         "egress": egress_lines(row.trial.egress) if row.trial else [],
@@ -197,11 +199,16 @@ def trial_page(site: Site, ask: PageRequest) -> Page:
 _OPENED, _FEW = 3, 3
 
 
-def _opened(views: list[StepView], marks: MarkedSteps, findings: list[Finding], *, searched: bool) -> set[int]:
+def _deciding(findings: list[Finding]) -> set[int]:
+    """The ids of the steps that decided why it failed."""
+    found = (one.steps[:_OPENED] for one in findings if one.name == FAILURE_CLASS and one.value)
+    return {step for steps in found for step in steps}
+
+
+def _opened(views: list[StepView], marks: MarkedSteps, deciding: set[int], *, searched: bool) -> set[int]:
     """The ids of the steps that are open: the deciding ones, the last that failed; all where a reader has few."""
     if len(views) <= _FEW or (searched and len(views) <= PER_PAGE):
         return {view.step.id for view in views}
-    deciding = [step for one in findings if one.name == FAILURE_CLASS and one.value for step in one.steps[:_OPENED]]
     return {*deciding, *[view.step.id for view in views if view.step.id in marks.errors][-_OPENED:]}
 
 

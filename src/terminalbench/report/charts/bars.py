@@ -253,10 +253,11 @@ def _reach(rows: Sequence[ForestRow], margin: float | None) -> tuple[float, floa
 
 
 def _row(row: ForestRow, metric: Metric, y: float, at: Callable[[float], float]) -> str:
+    said = _difference(row, metric, unit=False)
     parts = [
         box(0, y, _WIDTH, _FOREST_ROW - 4, "hit"),
-        label(2, y + 14, _both(row.label), "b halo"),
-        label(_WIDTH - 6, y + 14, _difference(row, metric, unit=False), "e halo"),
+        label(2, y + 14, _both(row.label, min(34, 54 - len(said))), "b halo"),
+        label(_WIDTH - 6, y + 14, said, "e halo"),
     ]
     middle = y + 29
     if row.low is not None and row.high is not None:
@@ -267,7 +268,7 @@ def _row(row: ForestRow, metric: Metric, y: float, at: Callable[[float], float])
     return "".join(parts)
 
 
-def _both(text: str, letters: int = 34) -> str:
+def _both(text: str, letters: int) -> str:
     """The names of both profiles, each shortened by itself: a contrast must stay recognisable."""
     new, versus, old = text.partition(" vs ")
     if len(text) <= letters or not versus:

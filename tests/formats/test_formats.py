@@ -105,6 +105,64 @@ def test_rows_inside_a_document(written: Callable[..., Path]) -> None:
         read_results(written("two.json", {"old": rows, "new": rows}))
 
 
+def test_rows_deeper_in_a_document_and_values_inside_their_objects(written: Callable[..., Path]) -> None:
+    """As tau2-bench, tau-bench and OpenHands write them: an attempt whose run broke is no failure."""
+    sims = [
+        {"task_id": "0", "trial": n, "seed": 7, "reward_info": {"reward": told} if told is not None else None, "agent_cost": 0.5}
+        for n, told in enumerate((1.0, 0.0, None))
+    ]  # fmt: skip
+    found = read_results(written("m.json", {"tasks": [{"id": "0"}], "run": {"simulations": sims}}))
+    assert outcomes(found) == {("m", "0", 1): PASSED, ("m", "0", 2): FAILED, ("m", "0", 3): ERRORED}
+    assert found.rows[0].cost_usd == 0.5
+    tau = [{"task_id": n, "reward": 0.0, "info": info, "trial": 0} for n, info in enumerate(({}, {"error": "429"}))]
+    assert list(outcomes(read_results(written("tau.json", tau))).values()) == [FAILED, ERRORED]
+    lines = "".join(
+        json.dumps({"instance_id": f"d__d-{n}", "test_result": {"report": {"resolved": n == 1}}}) + "\n" for n in (1, 2)
+    )
+    assert list(outcomes(read_results(written("output.jsonl", lines))).values()) == [PASSED, FAILED]
+
+
+def test_a_value_inside_an_object_is_a_column_by_its_dotted_name(written: Callable[..., Path]) -> None:
+    rows = [{"id": n, "doc": {"key": f"k{n}"}, "scores": {"exact": n % 2}} for n in range(2)]
+    path = written("s.json", {"samples": rows})
+    with pytest.raises(UserError) as told:
+        read_results(path)
+    assert "--column passed=COLUMN; it has id, doc.key, scores.exact" in (told.value.hint or "")
+    columns = {"task": "doc.key", "passed": "scores.exact"}
+    assert outcomes(read_results(path, ReadOptions(columns=columns))) == {
+        ("s", "k0", 1): FAILED,
+        ("s", "k1", 1): PASSED,
+    }
+    text = 'id,scores\na,"{""exact"": 1}"\nb,"{""exact"": 0}"\n'
+    in_cells = read_results(written("s.csv", text), ReadOptions(columns={"passed": "scores.exact"}))
+    assert list(outcomes(in_cells).values()) == [PASSED, FAILED]
+    with pytest.raises(UserError, match='has no column "scores.exat"'):
+        read_results(path, ReadOptions(columns={"task": "doc.key", "passed": "scores.exat"}))
+
+
+def test_names_in_camel_case_times_in_milliseconds_and_split_tables(written: Callable[..., Path]) -> None:
+    row = {"instanceId": "a__a-1", "model": "m", "costUsd": 0.5, "durationMs": 1500, "isResolved": True}
+    (found,) = read_results(written("t.jsonl", json.dumps(row))).rows
+    assert (found.task, found.passed, found.cost_usd, found.seconds) == ("a__a-1", True, 0.5, 1.5)
+    split = {
+        "columns": ["question_id", "task", "score"],
+        "index": [0, 1],
+        "data": [["q1", "math", 1], ["q2", "math", 0]],
+    }
+    assert outcomes(read_results(written("w.json", split))) == {("w", "q1", 1): PASSED, ("w", "q2", 1): FAILED}
+
+
+def test_a_status_by_which_nothing_fails_is_said(written: Callable[..., Path]) -> None:
+    text = "id,status,score_a\nx,success,1\ny,error,0\n"
+    said = "no row has failed by its status; if it says only that the attempt ended, name the verdict"
+    assert any(note.startswith(said) for note in read_results(written("runs.csv", text)).notes)
+    assert not any(
+        "no row has failed" in note
+        for path in (written("f.csv", f"{text}z,failed,0\n"), written("p.csv", "id,passed\na,1\n"))
+        for note in read_results(path).notes
+    )
+
+
 def test_an_error_beside_a_failure_broke_and_a_pass_with_one_passed(written: Callable[..., Path]) -> None:
     text = "task,profile,passed,error\na,p,false,rate limit\nb,p,true,late warning\nc,p,failed,assertion 3\nd,p,0,\n"
     found = read_results(written("t.csv", text))
@@ -186,8 +244,11 @@ def test_columns_that_are_named(written: Callable[..., Path]) -> None:
 
 def test_predictions_without_results_are_refused_and_those_with_results_are_read(written: Callable[..., Path]) -> None:
     rows = [{"instance_id": "a__a-1", "model_name_or_path": "m", "model_patch": "diff"}]
-    with pytest.raises(UserError, match="so no row has a verdict"):
+    with pytest.raises(UserError, match="so no row has a verdict") as told:
         read_results(written("preds.jsonl", json.dumps(rows[0])))
+    assert "run the evaluation of the benchmark" in (told.value.hint or "")
+    with pytest.raises(UserError, match="it has predictions, which have no verdict"):
+        read_results(written("mini.json", {"a__a-1": rows[0]}))
     found = read_results(written("preds.json", [{**rows[0], "resolved": True}]))
     assert [(r.task, r.profile, r.dataset, r.passed) for r in found.rows] == [("a__a-1", "m", "swe-bench", True)]
 
@@ -224,6 +285,18 @@ def test_junit(written: Callable[..., Path]) -> None:
     suites = '<testsuite name="new"><testcase classname="m.T" name="a"/></testsuite>'
     by_suite = read_results(written("ours.xml", JUNIT.format(one="old", more=suites)))
     assert {row.profile for row in by_suite.rows} == {"old", "new"}
+
+
+def test_ctrf(written: Callable[..., Path], tmp_path: Path) -> None:
+    tests = [{"name": word, "status": word, "duration": 1500} for word in ("passed", "failed", "skipped", "other")]
+    report = {"results": {"tool": {"name": "pytest"}, "summary": {"tests": 4}, "tests": tests}}
+    found = read_results(written("d/new.json", report))
+    assert outcomes(found) == {
+        ("new", "passed", 1): PASSED, ("new", "failed", 1): FAILED, ("new", "skipped", 1): NOT_RUN, ("new", "other", 1): ERRORED,
+    }  # fmt: skip
+    assert found.rows[0].seconds == 1.5
+    written("d/results.csv", "task,passed\na,1\n")
+    assert read_results(tmp_path / "d").format == "table", "beside results of agents it holds the tests of one trial"
 
 
 XFAILS = """<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests"><testsuite name="pytest" tests="6">

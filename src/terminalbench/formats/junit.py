@@ -1,5 +1,7 @@
 """JUnit XML: a test case is a task. A failure is a failure, an error broke, and a skipped one did not run.
 
+CTRF is read alike, of a file that is named: beside results of agents it holds the tests of one trial.
+
 What pytest calls an expected failure (`<skipped type="pytest.xfail">`) did run, and ended as it should: it is passed,
 as pytest's exit code and the graders of SWE-bench have it; the note says how many are.
 
@@ -8,12 +10,13 @@ entity can grow or fetch anything.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from xml.parsers import expat
 
 from terminalbench.errors import UserError
-from terminalbench.formats.row import RowReader, identifier, message
+from terminalbench.formats.row import RowReader, identifier, message, number, table_of
 from terminalbench.formats.source import SourceFile
 from terminalbench.text.numbers import noun
 
@@ -39,13 +42,15 @@ class JUnitFormat:
 
     def recognises(self, file: SourceFile) -> bool:
         """Recognise the format by its first element."""
+        if file.alone and _ctrf(file):
+            return True
         head = file.head.replace(b"\0", b"")[:4096]
         return head.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] == b"<" and (b"<testsuite" in head)
 
     def read(self, files: Sequence[SourceFile], reader: RowReader) -> None:
         """Each case of each suite."""
         for file in files:
-            cases = _Parser(file).cases
+            cases = [_ctrf_case(test) for test in _ctrf(file)] or _Parser(file).cases
             suites = {case.suite for case in cases}
             shared = Counter(name for name, _ in {(case.name, case.suite) for case in cases})
             by_suite = len(suites) > 1 and max(shared.values()) > 1
@@ -57,6 +62,23 @@ class JUnitFormat:
                 reader.notes.append(f"{file.path.name}: {expected} {counts} as passed (pytest's xfail)")
             for case in cases:
                 _add(case, case.suite if by_suite else file.label, reader)
+
+
+def _ctrf(file: SourceFile) -> list[Mapping[str, Any]]:
+    """The tests of a CTRF report; none of any other file."""
+    results = table_of(table_of(file.json).get("results"))
+    tests = results.get("tests")
+    return [table_of(test) for test in tests] if "tool" in results and isinstance(tests, list) else []
+
+
+def _ctrf_case(test: Mapping[str, Any]) -> _JUnitCase:
+    """A test of a CTRF report, whose times are milliseconds; `other` is no verdict."""
+    status, took = test.get("status"), number(test.get("duration"))
+    case = _JUnitCase("ctrf", identifier(test.get("name")) or "", None if took is None else str(took / 1000))
+    case.failed = "" if status == "failed" else None
+    case.broke = f"the status is {status}" if status not in ("passed", "failed", "skipped", "pending") else None
+    case.skipped = status in ("skipped", "pending")
+    return case
 
 
 def _add(case: _JUnitCase, profile: str, reader: RowReader) -> None:

@@ -234,10 +234,12 @@ def _recognised(path: Path, options: ReadOptions) -> tuple[str, list[SourceFile]
     if len(found) == 1:
         return next((name, kept) for name, kept in found.items())
     if not found:
+        predictions = ": it has predictions, which have no verdict: name the report of their evaluation"
         sums = ": it has results of whole tasks or benchmarks, not of single attempts"
         if len(files) == 1 and files[0].alone and files[0].path.suffix.lower() in _TEXTS:
             _ = files[0].text  # one that is no text says so
-        why = sums if len(files) == 1 and _holds_sums(files[0].json) else ""
+        held = files[0].json if len(files) == 1 else None
+        why = predictions if _holds_predictions(held) else sums if _holds_sums(held) else ""
         raise UserError(
             f"no result format is recognised in {_looked_at(path, files)}{why}",
             where=str(path),
@@ -256,6 +258,11 @@ def _looked_at(path: Path, files: Sequence[SourceFile]) -> str:
     if not files:
         return f"it: it holds no file that ends in {', '.join(ENDINGS)}"
     return f"its {plural(len(files), 'file')}: {some([file.path.relative_to(file.root).as_posix() for file in files])}"
+
+
+def _holds_predictions(found: Any) -> bool:
+    """Return whether JSON holds patches by the names of instances, as mini-swe-agent writes them."""
+    return isinstance(found, dict) and any(isinstance(one, dict) and "model_patch" in one for one in found.values())
 
 
 def _holds_sums(found: Any) -> bool:

@@ -9,24 +9,24 @@ from importlib import import_module
 from typing import Any
 
 from terminalbench.errors import UserError, did_you_mean
-from terminalbench.formats.row import RowReader, identifier, is_unknown, message, number, share, verdict
+from terminalbench.formats.row import RowReader, identifier, is_unknown, message, number, share, table_of, verdict
 from terminalbench.formats.source import LIMIT, SourceFile, parsed
 from terminalbench.text.foreign import short
 from terminalbench.text.numbers import some
 
 GUESSES: dict[str, tuple[str, ...]] = {
-    "task": ("task", "task_id", "task_name", "instance_id", "instance", "problem", "problem_id", "question_id",
+    "task": ("question_id", "task", "task_id", "task_name", "instance_id", "instance", "problem", "problem_id",
              "sample_id", "test", "test_name", "case", "id"),
     "profile": ("profile", "agent_key", "config", "variant", "system", "arm", "model_name_or_path"),
     "passed": ("passed", "pass", "success", "resolved", "is_resolved", "correct", "is_correct", "solved", "outcome",
-               "verdict", "status", "result"),
-    "reward": ("reward", "score", "accuracy"),
-    "attempt": ("attempt", "trial_number", "epoch", "repeat", "run", "seed"),
+               "verdict", "status", "result", "test_result.report.resolved"),
+    "reward": ("reward", "score", "accuracy", "reward_info.reward"),
+    "attempt": ("attempt", "trial_number", "epoch", "repeat", "run", "trial", "seed"),
     "dataset": ("dataset", "benchmark"),
     "family": ("family", "category", "group", "repo"),
     "agent": ("agent", "agent_name", "scaffold"),
     "model": ("model", "model_name"),
-    "cost": ("cost", "cost_usd", "usd", "total_cost", "total_cost_usd", "price"),
+    "cost": ("cost", "cost_usd", "usd", "total_cost", "total_cost_usd", "price", "agent_cost"),
     "tokens": ("tokens", "total_tokens"),
     "input_tokens": ("input_tokens", "prompt_tokens", "n_input_tokens"),
     "output_tokens": ("output_tokens", "completion_tokens", "n_output_tokens"),
@@ -34,8 +34,8 @@ GUESSES: dict[str, tuple[str, ...]] = {
     "cache_write_tokens": ("cache_write_tokens",),
     "seconds": ("seconds", "agent_sec", "wall_sec", "time_sec", "duration_sec", "elapsed_sec", "duration", "elapsed",
                 "time", "runtime", "latency", "latency_s", "latency_sec", "duration_s", "elapsed_s", "time_s",
-                "runtime_s"),
-    "error": ("error", "error_message", "exception", "reason"),
+                "runtime_s", "duration_ms", "elapsed_ms", "latency_ms", "time_ms", "runtime_ms"),
+    "error": ("error", "error_message", "exception", "reason", "info.error"),
     "error_type": ("error_type", "error_class", "exception_type"),
     "started_at": ("started_at", "start_time"),
     "finished_at": ("finished_at", "end_time"),
@@ -43,6 +43,9 @@ GUESSES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What a row is made of, and the names its column may have, the likeliest first."""
 COLUMNS = tuple(GUESSES)
+_INNER = tuple(name for guesses in GUESSES.values() for name in guesses if "." in name)
+_DEEPEST = 2
+"""Levels of a JSON document on which its list of rows is looked for."""
 _MAGIC = b"PAR1"
 _DELIMITERS = ",;\t|"
 _AMOUNTS = {"cost": "cost_usd", "seconds": "seconds"}
@@ -51,6 +54,7 @@ _COMMENT = "#"
 _SEPARATOR = re.compile(r"sep=.\r?\n")
 """The line by which Excel is told what stands between the columns."""
 _DECIMAL = re.compile(r"^-?\d+,\d+$")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _BAD_CELL = "passed is neither true nor false"
 
 
@@ -61,8 +65,8 @@ class TableFormat:
         """A table is one whose columns tell the task and the verdict."""
         if file.head[:4] == _MAGIC:
             return True
-        if isinstance(file.json, list | dict) and (rows := _listed(file.json)) is not None:
-            return any(isinstance(row, dict) and _enough(row) for row in rows[:20])
+        if isinstance(file.json, list | dict) and (rows := _listed(file)) is not None:
+            return any(isinstance(row, dict) and (file.alone or _enough(row)) for row in rows[:20])
         if isinstance(file.json, dict):
             if file.alone and _nested(file.json) is not None:
                 return True
@@ -88,15 +92,16 @@ class TableFormat:
 
 def _enough(row: Mapping[str, Any]) -> bool:
     """Return whether the names of columns tell the task and the verdict."""
-    names = {_plain(str(name)) for name in row}
+    names = {_plain(str(name)) for name in row} | {name for name in _INNER if _inside(row, name) is not None}
     verdicts = {name for one in ("passed", "reward") for name in GUESSES[one]}
     return bool(names & set(GUESSES["task"])) and bool(names & verdicts)
 
 
 def _read_file(file: SourceFile, reader: RowReader) -> None:
     header, rows = _rows(file, reader)
-    header, rows = _long(header, list(rows), reader)
-    names = _columns(file, header, reader)
+    header, rows = _opened(header, list(rows), reader)
+    header, rows = _long(header, rows, reader)
+    names = _columns(file, header, rows[:1], reader)
     named = names.get("profile") or names.get("agent") or names.get("model")
     if named is None:
         reader.guessed = True
@@ -109,6 +114,39 @@ def _read_file(file: SourceFile, reader: RowReader) -> None:
         broke += _add(file, row, names, reader)
     if broke:
         reader.notes.append(f"{broke} rows with an error and no pass count as broken, not as failures")
+    said = names.get("passed", "")
+    if _plain(said) == "status" and "passed" not in reader.options.columns and _never_fails(rows, said):
+        hint = "if it says only that the attempt ended, name the verdict: --column passed=COLUMN"
+        reader.notes.append(f"no row has failed by its {said}; {hint}")
+
+
+def _never_fails(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return not any(verdict(row.get(name)).passed is False for row in rows)
+
+
+def _opened(
+    header: list[str], rows: list[Mapping[str, Any]], reader: RowReader
+) -> tuple[list[str], list[Mapping[str, Any]]]:
+    """Return the table with a column for each value inside an object that is asked for or usual: `metrics.cost`."""
+    wanted = dict.fromkeys(name for name in (*reader.options.columns.values(), *_INNER) if "." in name)
+    inner = [name for name in wanted if name not in header and any(_inside(row, name) is not None for row in rows)]
+    if not inner:
+        return header, rows
+    return [*header, *inner], [{**row, **{name: _inside(row, name) for name in inner}} for row in rows]
+
+
+def _inside(row: Mapping[str, Any], name: str) -> Any:
+    """Return the value at a dotted name inside the objects of a row, also of those written as JSON; None for none."""
+    value: Any = row
+    for part in name.split("."):
+        value = _object(value).get(part)
+    return value
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, str) and value[:1] == "{":
+        value = parsed(value.encode())
+    return table_of(value)
 
 
 def _long(
@@ -170,8 +208,12 @@ def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], rea
     # beside the word failed of a column of outcomes, an error is only its reason
     outcome = str(cells.get("passed")).strip().lower() == "failed"
     error = message(cells.get("error")) or message(cells.get("error_type")) or said.error
-    broke = error is not None and passed is False and not outcome
+    lost = passed is False or (passed is None and message(cells.get("error")) and share(cells.get("reward")) == 0)
+    broke = bool(error is not None and lost and not outcome)
     attempt = _attempt(cells.get("attempt"), reader)
+    amounts = {to: reader.amount(cells.get(key), key) for key, to in _AMOUNTS.items()}
+    if amounts["seconds"] is not None and _plain(names["seconds"]).endswith("_ms"):
+        amounts["seconds"] /= 1000
     reader.add(
         cells.get("task"),
         _profile(cells, file),
@@ -187,7 +229,7 @@ def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], rea
         error_type=identifier(cells.get("error_type")),
         started_at=cells.get("started_at"),
         finished_at=cells.get("finished_at"),
-        **{to: reader.amount(cells.get(key), key) for key, to in _AMOUNTS.items()},
+        **amounts,
         **{key: reader.count(cells.get(key), key) for key in _COUNTS},
     )
     return broke
@@ -209,7 +251,9 @@ def _attempt(value: object, reader: RowReader) -> int | None:
     return int(found)
 
 
-def _columns(file: SourceFile, header: Sequence[str], reader: RowReader) -> dict[str, str]:
+def _columns(
+    file: SourceFile, header: Sequence[str], first: Sequence[Mapping[str, Any]], reader: RowReader
+) -> dict[str, str]:
     """Return which column holds what: as the options say, else by its name; what was guessed and what is not used is
     noted."""
     plain: dict[str, str] = {}
@@ -234,7 +278,12 @@ def _columns(file: SourceFile, header: Sequence[str], reader: RowReader) -> dict
         raise UserError(f"has the column {some(twice)} more than once", where=str(file.path))
     if "task" not in found or not {"passed", "reward"} & set(found):
         missing = "for the task" if "task" not in found else "for passed or reward, so no row has a verdict"
-        hint = f"--column {'task' if 'task' not in found else 'passed'}=COLUMN; it has {some(list(header), 12)}"
+        if "model_patch" in plain and "task" in found:
+            hint = "these are predictions: run the evaluation of the benchmark on them and name its report"
+            raise UserError(f"has no column {missing}", where=str(file.path), hint=hint)
+        inner = {name: [f"{name}.{one}" for row in first for one in _object(row.get(name))] for name in header}
+        held = [one for name in header for one in inner[name] or [name]]
+        hint = f"--column {'task' if 'task' not in found else 'passed'}=COLUMN; it has {some(held, 24)}"
         shape = "each row is one attempt, or a task with a column of verdicts for each profile"
         raise UserError(f"has no column {missing}", where=str(file.path), hint=f"{hint}; {shape}")
     guessed = [f"{key} = {name}" for key, name in found.items() if key not in reader.options.columns and key != name]
@@ -247,7 +296,7 @@ def _columns(file: SourceFile, header: Sequence[str], reader: RowReader) -> dict
 
 
 def _plain(name: str) -> str:
-    return "_".join(name.strip().lower().replace("-", " ").replace("_", " ").split())
+    return "_".join(_HUMP.sub("_", name).strip().lower().replace("-", " ").replace("_", " ").split())
 
 
 def _rows(file: SourceFile, reader: RowReader) -> tuple[list[str], Iterator[Mapping[str, Any]]]:
@@ -260,16 +309,24 @@ def _rows(file: SourceFile, reader: RowReader) -> tuple[list[str], Iterator[Mapp
     return _csv(file, reader)
 
 
-def _listed(found: list[Any] | dict[str, Any]) -> list[Any] | None:
-    """The rows of a JSON value: itself, or the one list in it whose objects are rows."""
-    if isinstance(found, list):
-        return found
-    lists = [
-        value
-        for value in found.values()
-        if isinstance(value, list) and any(isinstance(row, dict) and _enough(row) for row in value[:20])
-    ]
-    return lists[0] if len(lists) == 1 else None
+def _listed(file: SourceFile) -> list[Any] | None:
+    """The rows of a JSON value: itself, or the one list in it whose objects are rows; of a file that is named, the one
+    list of objects in it."""
+    if isinstance(file.json, list):
+        return file.json
+    names, cells = (table_of(file.json).get(name) for name in ("columns", "data"))
+    if isinstance(names, list) and isinstance(cells, list) and all(isinstance(row, list) for row in cells):
+        return [dict(zip(map(str, names), row, strict=False)) for row in cells]  # as W&B and pandas split a table
+    level, others = [table_of(file.json)], []
+    for _ in range(_DEEPEST):
+        values = [value for one in level for value in one.values()]
+        lists = [one for one in values if isinstance(one, list) and any(isinstance(row, dict) for row in one[:20])]
+        told = [one for one in lists if any(isinstance(row, dict) and _enough(row) for row in one[:20])]
+        if told:
+            return told[0] if len(told) == 1 else None
+        others += lists
+        level = [one for one in values if isinstance(one, dict)]
+    return others[0] if file.alone and len(others) == 1 else None
 
 
 def _nested(found: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -297,7 +354,7 @@ def _nested(found: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _objects(file: SourceFile, reader: RowReader) -> Iterator[Mapping[str, Any]]:
-    listed = _listed(file.json) if isinstance(file.json, list | dict) else None
+    listed = _listed(file) if isinstance(file.json, list | dict) else None
     if listed is None and isinstance(file.json, dict) and (nested := _nested(file.json)) is not None:
         profiles, tasks = ([*dict.fromkeys(row[key] for row in nested)] for key in ("profile", "task"))
         reader.notes.append(f"names read as profiles: {some(profiles, 8)}; as tasks: {some(tasks, 8)}")

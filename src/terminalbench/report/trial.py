@@ -54,7 +54,7 @@ from terminalbench.text.names import from_here, named
 from terminalbench.text.numbers import UNKNOWN, count, dollars, duration, moment, plural
 from terminalbench.text.numbers import tokens as token_count
 from terminalbench.text.outcomes import RUNNING, egress_lines, word
-from terminalbench.text.reasons import doubt
+from terminalbench.text.reasons import doubt, failure_advice
 from terminalbench.text.table import wrapped
 
 _VERIFIER_LINES = 20
@@ -229,15 +229,16 @@ def _deciding(row: TrialRow) -> DecidingActions | None:
     return DecidingActions(row.trial.agent)
 
 
-def _why(folder: Path, row: TrialRow, shown: ShownSteps, found: Sequence[_TrajectoryFile]) -> str | None:
-    """Return why a trial failed, where no error says so."""
+def _why(folder: Path, row: TrialRow, shown: ShownSteps, found: Sequence[_TrajectoryFile]) -> list[str]:
+    """Return why a trial failed and what to try, where no error says so."""
     if row.trial is None or _deciding(row) is None:
-        return None
+        return []
     files = TrialFiles.of(row, folder, folder.parent, shown.secrets)
     if len(found) == 1 and row.trial.trajectory_paths:
         files = replace(files, told=found[0].story)
     verdict = classify(files, files.story.trajectory)
-    return shown.secrets.conceal(f"{verdict.name}: {verdict.reason}")
+    why = shown.secrets.conceal(f"{verdict.name}: {verdict.reason}")
+    return [f"  why       {why}", f"  try       {failure_advice(verdict.name)}"]
 
 
 _NOT_REPEATED = {
@@ -251,10 +252,10 @@ _NOT_REPEATED = {
 """Why tests that passed were not run once more, as `safety.json` has it."""
 
 
-def _ending(trial: Trial, why: str | None, safety: SafetyNote | None) -> list[str]:
+def _ending(trial: Trial, why: list[str], safety: SafetyNote | None) -> list[str]:
     reward = UNKNOWN if trial.reward is None else f"{trial.reward:g}"
     lines = [f"  outcome   {word(trial.outcome)} (reward {reward}, agent {word(trial.agent_status)})"]
-    lines += [f"  why       {why}"] if why is not None else []
+    lines += why
     if trial.error_class is not None or trial.error_message:
         kind = " ".join(str(part) for part in (trial.error_class, trial.error_type) if part)
         lines.append(f"  error     {kind}: {trial.error_message}")

@@ -31,7 +31,6 @@ from terminalbench.errors import (
 from terminalbench.text.foreign import printable, printable_json
 from terminalbench.text.names import from_here, typed
 from terminalbench.text.numbers import NOTHING, cost, duration, moment
-from terminalbench.text.outcomes import word
 from terminalbench.text.table import columns
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ def status_command(results: Path | None, as_json: bool) -> None:
     from terminalbench.experiments.batch import Batch
     from terminalbench.lab.select import of_this_project, results_root
     from terminalbench.live.status import running_batches
+    from terminalbench.text.outcomes import word
 
     found = running_batches(results_root(results) if results else None)
     found.sort(key=lambda status: not of_this_project(Batch(Path(status.batch))))

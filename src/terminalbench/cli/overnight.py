@@ -12,10 +12,8 @@ from terminalbench.cli.options import PATH, ListCommand, json_option, root_optio
 from terminalbench.cli.output import print_json, text_width
 from terminalbench.errors import EXIT_INCOMPLETE, EXIT_OK
 from terminalbench.experiments.project import current_project
-from terminalbench.files import write_bytes
 from terminalbench.text.foreign import printable_json
 from terminalbench.text.numbers import cost, moment, percent
-from terminalbench.text.outcomes import fractions
 from terminalbench.text.table import columns, fitted
 
 if TYPE_CHECKING:
@@ -294,6 +292,7 @@ def list_command(episodes: "list[Episode]", as_json: bool) -> None:
 def show_command(episode: str, store: "EpisodeStore", as_json: bool) -> None:
     """Show one episode: what was run, the outcome, and its tasks while their results exist."""
     from terminalbench.overnight.summary_model import model_name
+    from terminalbench.text.outcomes import fractions
 
     one = store.find(episode)
     results = store.results(one)
@@ -367,6 +366,7 @@ def baseline_command(episode: str, store: "EpisodeStore", as_json: bool) -> int:
 )
 def export_command(episodes: "list[Episode]", output: Path | None, form: str) -> None:
     """Write episodes for other programs, newest first."""
+    from terminalbench.files import write_bytes
     from terminalbench.overnight.episodes import export_csv, export_lines
 
     data = export_csv(episodes) if form == "csv" else export_lines(episodes)

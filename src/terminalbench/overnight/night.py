@@ -8,13 +8,11 @@ from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from terminalbench.campaign import GateStatus, deadline_of
 from terminalbench.harbor.limits.clock import SharedClock
-from terminalbench.harbor.limits.gate import change_shared, read_shared, share_gate
 from terminalbench.runner.worktree import CodePin
 
 POISON_DEATHS = 2
@@ -23,6 +21,9 @@ SURE_DEATHS = 3
 """The same whatever ran beside it."""
 _CHANCE = 0.01
 """How likely it may be, at most, that the deaths in a row of a task came by chance, as those of the other tasks did."""
+
+if TYPE_CHECKING:
+    from terminalbench.campaign import GateStatus
 
 
 class Suspects(msgspec.Struct, omit_defaults=True):
@@ -346,14 +347,14 @@ class NightEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 class StopCondition(Protocol):
     """A reason to begin no iteration any more: what runs may end, and the night is `stopped` and can be resumed."""
 
-    def why(self, state: NightState, gate: GateStatus, /) -> str | None:
+    def why(self, state: NightState, gate: "GateStatus", /) -> str | None:
         """Return the reason as the report states it; None while the night may go on. Asked once a round."""
 
 
 class ClosedBatch:
     """A worker ended because its batch may start nothing any more."""
 
-    def why(self, state: NightState, _gate: GateStatus, /) -> str | None:
+    def why(self, state: NightState, _gate: "GateStatus", /) -> str | None:
         """Return what the worker said."""
         return state.stopped
 
@@ -361,7 +362,7 @@ class ClosedBatch:
 class ShutGate:
     """The deadline has come, the budget is used up, or a person has stopped the batches of the night."""
 
-    def why(self, _state: NightState, gate: GateStatus, /) -> str | None:
+    def why(self, _state: NightState, gate: "GateStatus", /) -> str | None:
         """Return what the gate says."""
         return gate.shut
 
@@ -370,7 +371,7 @@ STOP_CONDITIONS: tuple[StopCondition, ...] = (ClosedBatch(), ShutGate())
 """The conditions of every night; the first that holds gives the reason."""
 
 
-def why_stopped(state: NightState, gate: GateStatus) -> str | None:
+def why_stopped(state: NightState, gate: "GateStatus") -> str | None:
     """Return why a night begins no iteration any more, None while it does."""
     return next((why for one in STOP_CONDITIONS if (why := one.why(state, gate)) is not None), None)
 
@@ -382,11 +383,16 @@ def until_of(config: NightConfig) -> float | None:
 
 def put_up(gate: Path, config: NightConfig) -> None:
     """Put up the gate of a new night."""
+    from terminalbench.harbor.limits.gate import share_gate
+
     until = until_of(config)
     share_gate(gate, config.budget_usd, None if until is None else until - time.time(), called="night")
 
 
 def renew(gate: Path, config: NightConfig) -> None:
     """Bring the gate of a night that goes on to what it allows now."""
+    from terminalbench.campaign import deadline_of
+    from terminalbench.harbor.limits.gate import change_shared, read_shared
+
     now = read_shared(gate).clock.now()
     change_shared(gate, config.budget_usd, deadline_of(until_of(config), time.time(), now))

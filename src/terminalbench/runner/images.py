@@ -21,7 +21,6 @@ from terminalbench.errors import TbenchError
 from terminalbench.experiments.departures import Departure, DepartureKind
 from terminalbench.experiments.environments import image_entries
 from terminalbench.experiments.experiment import is_rebuilt
-from terminalbench.experiments.lessons import unwrapped
 from terminalbench.experiments.plan import Exclusion, ExclusionKind, Plan, PlannedImages, PlannedTask
 from terminalbench.experiments.profiles import Profile
 from terminalbench.experiments.tables import RunTable
@@ -289,6 +288,8 @@ def _prepare(request: PrepareRequest, env: Mapping[str, str], tell: Tell) -> Pre
 
 def local_models(configs: Iterable[Mapping[str, Any]]) -> list[LocalSpec]:
     """The model files that JobConfigs ask, with the window that each asks for."""
+    from terminalbench.experiments.lessons import unwrapped
+
     found: dict[LocalSpec, None] = {}
     for config in configs:
         agent = unwrapped(config["agents"][0])

@@ -144,6 +144,7 @@ def test_names_in_camel_case_times_in_milliseconds_and_split_tables(written: Cal
     row = {"instanceId": "a__a-1", "model": "m", "costUsd": 0.5, "durationMs": 1500, "isResolved": True}
     (found,) = read_results(written("t.jsonl", json.dumps(row))).rows
     assert (found.task, found.passed, found.cost_usd, found.seconds) == ("a__a-1", True, 0.5, 1.5)
+    assert found.dataset == "swe-bench", "the same instance as in a report of SWE-bench"
     split = {
         "columns": ["question_id", "task", "score"],
         "index": [0, 1],

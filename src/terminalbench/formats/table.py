@@ -217,7 +217,7 @@ def _add(file: SourceFile, row: Mapping[str, Any], names: Mapping[str, str], rea
     reader.add(
         cells.get("task"),
         _profile(cells, file),
-        str(cells.get("dataset") or ("swe-bench" if names.get("task") == "instance_id" else "table")),
+        str(cells.get("dataset") or ("swe-bench" if _plain(names.get("task", "")) == "instance_id" else "table")),
         passed=None if broke else passed,
         reward=None if broke or is_unknown(cells.get("reward")) else cells.get("reward"),
         attempt=attempt,

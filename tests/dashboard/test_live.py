@@ -77,6 +77,7 @@ def test_a_live_batch_folds_what_is_not_decided_into_one_line(root: Root) -> Non
     assert "it never started" not in page.split('id="reasons"')[1].split("</section>")[0]
     head = page.split('id="head" data-live')[1].split("</p>")[0]
     assert "0 of 8 trials ended" in head
+    assert ("no cost known yet" in head, "$0" in head) == (True, False)
 
 
 def test_a_running_trial_is_running_wherever_it_is_listed(root: Root) -> None:

@@ -9,6 +9,7 @@ from support.dashboard import Root, add_trajectory, steps, trial
 from support.results import STAMP, make_trial
 from terminalbench.dashboard import site
 from terminalbench.dashboard.pages import verdicts
+from terminalbench.index.pages import BatchSummary
 from terminalbench.json_files import append_jsonl
 
 BATCH = "batches/study/0/"
@@ -77,7 +78,14 @@ def test_a_live_batch_folds_what_is_not_decided_into_one_line(root: Root) -> Non
     assert "it never started" not in page.split('id="reasons"')[1].split("</section>")[0]
     head = page.split('id="head" data-live')[1].split("</p>")[0]
     assert "0 of 8 trials ended" in head
-    assert ("no cost known yet" in head, "$0" in head) == (True, False)
+    assert "no model" in head
+
+
+def test_a_batch_of_which_nothing_has_ended_has_no_cost_yet(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(root, "b__4", folder=False)
+    monkeypatch.setattr(BatchSummary, "no_model", False)
+    page = root.text(BATCH)
+    assert (page.count("no cost known yet"), "$0" in page.split('id="live"')[-1].split("</section>")[0]) == (2, False)
 
 
 def test_a_running_trial_is_running_wherever_it_is_listed(root: Root) -> None:

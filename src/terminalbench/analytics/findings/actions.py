@@ -35,7 +35,6 @@ _STRENGTH = (
     "test", "edit", "write", "delete", "mcp", "delegate", "build", "install", "run", "fetch", "search", "read", "list",
 )  # fmt: skip
 _QUOTE = 400
-_MARKS = re.compile(r"['\"\\]")
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,12 @@ class Taxonomy:
         names = (*self.paths, "pattern", "query", "url", "description", "prompt")
         return written(self._first(call, names))
 
-    def may(self, call: TrajectoryCall) -> tuple[bool, bool]:
-        """Return whether a call may run tests, and change files: true for all that do, without taking it apart."""
-        kind = self.tools.get(call.name.lower())
+    def may(self, call: TrajectoryCall, said: str) -> tuple[bool, bool]:
+        """Return whether a call that says this may run tests, and change files: true for all that do, without taking it
+        apart."""
+        kind = self.tools.get(call.name) or self.tools.get(call.name.lower())
         if kind == "shell":
-            return may(_said(call))
+            return may(said)
         return kind == "test", kind in CHANGES or kind in ("patch", "editor")
 
     def about(self, call: TrajectoryCall) -> tuple[str, ...] | None:
@@ -112,16 +112,19 @@ class Taxonomy:
         return None
 
 
-def names_any(call: TrajectoryCall, files: Iterable[str]) -> bool:
-    """Return whether a call may name one of the files: true for all that do, without taking it apart."""
-    text = _said(call)
-    if _MARKS.search(text):
-        text = _MARKS.sub("", text)
-    return any(name in text for name in files)
-
-
-def _said(call: TrajectoryCall) -> str:
+def said_by(call: TrajectoryCall) -> str:
+    """Return all that the arguments of a call say."""
     return " ".join(map(written, call.arguments.values()))
+
+
+def names_any(said: str, files: Iterable[str]) -> bool:
+    """Return whether a call that says this may name one of the files: true for all that do, without taking it apart."""
+    if "'" in said or '"' in said or "\\" in said:
+        said = said.replace("'", "").replace('"', "").replace("\\", "")
+    for name in files:  # noqa: SIM110  `any` takes three times as long
+        if name in said:
+            return True
+    return False
 
 
 class Action(msgspec.Struct, frozen=True, gc=False):

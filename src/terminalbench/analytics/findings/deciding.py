@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 
 from terminalbench.analytics.atif import Trajectory, TrajectoryStep
-from terminalbench.analytics.findings.actions import Action, Taxonomy, actions_of_step, names_any, taxonomy_for
+from terminalbench.analytics.findings.actions import Action, Taxonomy, actions_of_step, names_any, said_by, taxonomy_for
 from terminalbench.analytics.findings.failure import STUCK_TAIL, acts, does_something, files_named_in
 from terminalbench.analytics.findings.shell import summary_of_tests
 from terminalbench.analytics.findings.trial_files import UNTOLD, Story, TrialFiles
@@ -43,10 +43,13 @@ class DecidingActions:
         if not self._acting:
             self._taxonomy = taxonomy_for(agent or self._agent)
         self._acting.append(at)
-        tests = changes = False
+        tests = changes = names = False
+        sought = self._named if self._named and not self._mentioned else ()
         for call in step.calls:
-            may_test, may_change = self._taxonomy.may(call)
+            said = said_by(call)
+            may_test, may_change = self._taxonomy.may(call, said)
             tests, changes = tests or may_test, changes or may_change
+            names = names or names_any(said, sought)
         if tests:
             self._tests.append(at)
         if changes:
@@ -55,7 +58,7 @@ class DecidingActions:
             if None in about or not about <= self._touched:
                 self._touching.append(at)
                 self._touched |= about
-        if self._named and not self._mentioned and any(names_any(call, self._named) for call in step.calls):
+        if names:
             self._mentioned = any(map(self._mentions, actions_of_step(step.as_step(), self._taxonomy)))
 
     def story(self, trajectory: Trajectory, steps: LongSteps) -> Story:

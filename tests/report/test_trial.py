@@ -2,12 +2,16 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.results import make_plan, make_trial
 from terminalbench.analytics import atif, long_trajectory
+from terminalbench.analytics.findings.deciding import story_of_failure
+from terminalbench.analytics.findings.failure import FailureAnalyzer
+from terminalbench.analytics.findings.trial_files import TrialFiles
 from terminalbench.experiments.batch import Batch, allocate
 from terminalbench.files import read_plain
 from terminalbench.index.queries import trial_rows
@@ -213,3 +217,23 @@ def test_a_long_trajectory_is_read_once_and_told_as_a_short_one(batch: Batch, mo
             assert sum(concealed) < (folder / "agent" / "trajectory.json").stat().st_size * 0.7
         whys.add(texts[1].partition("  why       ")[2].partition(":")[0])
     assert len(whys) >= 4, whys
+
+
+def test_the_findings_of_a_long_trial_are_those_of_all_its_steps(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the steps that show them, by which the deciding one is told."""
+    monkeypatch.setattr(long_trajectory, "_PIECE", 3000)
+    monkeypatch.setattr(long_trajectory, "LONG", 0)
+    folder = make_trial(batch, "b__1", reward=0.0)
+    write_trajectory(folder, random_steps(0))
+    scan_batch(batch)
+    row = next(row for row in trial_rows(batch.folder.parent.parent, "s/0") if row.name == "b__1")
+    kinds = set()
+    for seed in range(60):
+        write_trajectory(folder, random_steps(seed))
+        trial = TrialFiles.of(row, folder, batch.folder, Secrets.of([SECRET]))
+        short = replace(trial, told=story_of_failure(trial))
+        assert short.told is not None
+        whole, found = (list(FailureAnalyzer().analyze(one, one.story.trajectory)) for one in (trial, short))
+        assert found == whole, seed
+        kinds.add(whole[0].value)
+    assert len(kinds) >= 4, kinds

@@ -23,7 +23,6 @@ from terminalbench.analytics.findings.trial_files import Story, TrialFiles
 from terminalbench.analytics.long_trajectory import (
     LIVE_FILES,
     PRINTED,
-    LongSteps,
     log_trajectory,
     open_long,
     running_trajectory,
@@ -118,9 +117,7 @@ def _read(file: Path, row: TrialRow, shown: ShownSteps) -> _TrajectoryFile:
             look = deciding.look if deciding is not None else None
             trajectory = open_long(stream, shown.secrets.conceal_bytes, look) if stream is not None else None
         if trajectory is not None:
-            steps = trajectory.steps
-            has_story = deciding is not None and isinstance(steps, LongSteps)
-            return _TrajectoryFile(file, trajectory, story=deciding.story(trajectory, steps) if has_story else None)
+            return _TrajectoryFile(file, trajectory, story=deciding.story(trajectory) if deciding is not None else None)
     try:
         whole = read_trajectory(file, shown.secrets.conceal_bytes, partial(log_trajectory, file.name))
     except UnreadableTrajectory as error:

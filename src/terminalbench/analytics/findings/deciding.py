@@ -2,10 +2,12 @@
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import cast
 
 from terminalbench.analytics.atif import Trajectory, TrajectoryStep
 from terminalbench.analytics.findings.actions import Action, Taxonomy, actions_of_step, names_any, said_by, taxonomy_for
-from terminalbench.analytics.findings.failure import STUCK_TAIL, acts, does_something, files_named_in
+from terminalbench.analytics.findings.failure import STEPS_SHOWN, STUCK_TAIL, acts, does_something, files_named_in
 from terminalbench.analytics.findings.shell import summary_of_tests
 from terminalbench.analytics.findings.trial_files import UNTOLD, Story, TrialFiles
 from terminalbench.analytics.long_trajectory import LongSteps, StepCalls, open_long
@@ -19,11 +21,10 @@ type _Placed = tuple[_Place, Action]
 
 
 class DecidingActions:
-    """Finds what the rules of `failure.classify` ask for, so that its verdict and reason are those of all actions.
+    """Finds what the rules of `failure.classify` ask for, so that its verdict is that of all actions.
 
-    Those are the last calls, and the first or the last of each sort that a rule looks for. `look` notes, as a file is
-    passed, which steps call anything, which of them may run tests or change files, and which may be the first to touch
-    a file.
+    Those are the last calls, and the first ones or the last of each sort that a rule looks for. `look` notes, as a file
+    is passed, which steps call anything, which may run tests or change files, and which may be the first to touch one.
     """
 
     def __init__(self, agent: str | None) -> None:
@@ -61,21 +62,24 @@ class DecidingActions:
         if names:
             self._mentioned = any(map(self._mentions, actions_of_step(step.as_step(), self._taxonomy)))
 
-    def story(self, trajectory: Trajectory, steps: LongSteps) -> Story:
-        """Return what is known of the trial: its trajectory, whose steps these are, and the actions that decide."""
-        sought = _Sought(steps, self._taxonomy)
+    def story(self, trajectory: Trajectory) -> Story:
+        """Return what is known of the trial: its trajectory, opened with `look`, and the actions that decide."""
+        sought = _Sought(cast("LongSteps", trajectory.steps), self._taxonomy)
         acting = self._acting
         sought.take(acting[-2 * STUCK_TAIL :], last=2 * STUCK_TAIL)
+        sought.first(lambda _action: True, acting, most=STEPS_SHOWN)
         sought.first(acts, acting)
         sought.first(does_something, acting)
         if self._named and not self._mentioned and not sought.first(self._mentions, acting[: self._unnamed]):
             sought.changed(self._touching)
+            sought.first(lambda action: bool(action.changed), self._changing, most=STEPS_SHOWN)
         told = sought.last(lambda action: action.passed is not None, self._tests)
         good = sought.last(lambda action: action.passed is True, self._tests, _may_have_passed) if told else None
         if good is not None:
-            sought.first(lambda action: action.changes, (at for at in self._changing if at >= good[0]), after=good)
-        elif told is None and sought.first(lambda action: action.did("test"), self._tests) is None:
-            sought.first(lambda action: action.changes, self._changing)
+            later = (at for at in self._changing if at >= good[0])
+            sought.first(lambda action: action.changes, later, after=good, most=STEPS_SHOWN)
+        elif told is None and not sought.first(lambda action: action.did("test"), self._tests):
+            sought.first(lambda action: action.changes, self._changing, most=STEPS_SHOWN)
         actions = tuple(sought.found[place] for place in sorted(sought.found))
         return Story(trajectory, actions, UNTOLD if trajectory.untold else None)
 
@@ -92,7 +96,7 @@ def story_of_failure(trial: TrialFiles) -> Story | None:
     deciding = DecidingActions(trial.agent)
     with open_plain(trial.trajectory_paths[0]) as stream:
         found = open_long(stream, lambda data: data, deciding.look) if stream is not None else None
-    return deciding.story(found, found.steps) if found is not None and isinstance(found.steps, LongSteps) else None
+    return deciding.story(found) if found is not None else None
 
 
 class _Sought:
@@ -102,10 +106,14 @@ class _Sought:
         self.found: dict[_Place, Action] = {}
         self._steps, self._taxonomy = steps, taxonomy
 
-    def first(self, wanted: Callable[[Action], bool], places: Iterable[int], after: _Place = (-1, 0)) -> _Place | None:
-        """Keep the first action of that sort in these steps, after a place; return its place."""
-        found = ((place, action) for place, action in self._actions(places) if place > after and wanted(action))
-        return self._keep(next(found, None))
+    def first(
+        self, wanted: Callable[[Action], bool], places: Iterable[int], after: _Place = (-1, 0), most: int = 1
+    ) -> bool:
+        """Keep the first actions of that sort in these steps, after a place; return whether there is one."""
+        fit = ((place, action) for place, action in self._actions(places) if place > after and wanted(action))
+        found = dict(islice(fit, most))
+        self.found |= found
+        return bool(found)
 
     def last(
         self,
@@ -118,13 +126,13 @@ class _Sought:
             step = self._steps.alone(at)
             found = [one for one in self._actions_of(at, step) if wanted(one[1])] if may(step) else []
             if found:
-                return self._keep(found[-1])
+                self.found.update(found[-1:])
+                return found[-1][0]
         return None
 
     def take(self, places: Iterable[int], last: int) -> None:
         """Keep the last actions of these steps."""
-        for one in list(self._actions(places))[-last:]:
-            self._keep(one)
+        self.found.update(list(self._actions(places))[-last:])
 
     def changed(self, places: Iterable[int]) -> None:
         """Keep the first action that touched each file, as far as their names are shown."""
@@ -132,15 +140,9 @@ class _Sought:
         for place, action in self._actions(places):
             if new := set(action.changed) - paths:
                 paths |= new
-                self._keep((place, action))
+                self.found[place] = action
             if sum(map(len, paths)) > _PATHS_SHOWN:
                 return
-
-    def _keep(self, found: _Placed | None) -> _Place | None:
-        if found is None:
-            return None
-        self.found[found[0]] = found[1]
-        return found[0]
 
     def _actions(self, places: Iterable[int]) -> Iterator[_Placed]:
         return (one for at in places for one in self._actions_of(at, self._steps.alone(at)))

@@ -29,7 +29,7 @@ STUCK_REPEATS = 4
 SILENT_SHARE = 0.5
 LOOP_REPEATS = 5
 _TAIL_BYTES = 16 * 1024
-_STEPS_SHOWN = 20
+STEPS_SHOWN = 20
 _LETTERS = 160
 
 _NAMED_FILE = re.compile(
@@ -63,7 +63,7 @@ class FailureAnalyzer:
             yield trial.finding(me, "failure_signature", None, "it passed")
             return
         verdict = classify(trial, trajectory)
-        yield trial.finding(me, "failure_class", verdict.name, verdict.reason, list(verdict.steps)[:_STEPS_SHOWN])
+        yield trial.finding(me, "failure_class", verdict.name, verdict.reason, list(verdict.steps)[:STEPS_SHOWN])
         tests = read_ctrf(trial)
         sign = signature(trial, tests if isinstance(tests, list) else None)
         yield trial.finding(me, "failure_signature", sign, None if sign else "neither an error nor any output")
